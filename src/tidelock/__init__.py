@@ -1,0 +1,1 @@
+"""Tidelock: a transactional, incremental data pipeline for PySpark."""

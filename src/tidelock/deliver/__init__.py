@@ -1,0 +1,1 @@
+"""Turns committed changes into sink writes and shape logs."""

@@ -1,0 +1,1 @@
+"""Turns SQL into a graph, the graph into delta plans, plans into staged writes."""

@@ -1,0 +1,299 @@
+"""Every error of Tidelock, as one tree.
+
+TidelockError
+  + InputError                 what was asked cannot be done as asked; never retry
+  |   + InvalidName
+  |   + InvalidOption
+  |   + InvalidSchema
+  |   + InvalidExpression
+  |   + UnsupportedType
+  |   + WrongType              a value does not fit its column
+  |   + RequiredColumnNull
+  |   + DuplicateKey
+  |   + KeyRequired
+  |   + ColumnNotFound
+  |   + TableNotFound
+  |   + TableExists
+  |   + BranchNotFound
+  |   + BranchExists
+  |   + TagNotFound
+  |   + TagExists
+  |   + VersionNotFound
+  |   + CommitNotFound
+  |   + SnapshotExpired        the commit is known, its data was collected
+  |   + LakeNotFound
+  |   + LakeExists
+  |   + ReadOnlyLake
+  |   + TransactionClosed
+  + ConflictError              somebody else was first; refresh and retry
+  |   + CommitConflict
+  |   + BranchDeleted
+  |   + LeaseLost
+  |   + ForeignCommit          another writer moved a mirrored table's Lance HEAD
+  + OutcomeUnknown             the commit may or may not exist; look it up by its operation id
+  + StoreError                 the object store did not do what was asked; back off
+  |   + ObjectMissing
+  |   + ObjectExists
+  |   + StoreUnavailable
+  |   + StoreDenied
+  + FormatError                a durable object cannot be trusted; an operator must look
+  |   + CorruptObject
+  |   + NewerFormat
+  |   + IntentUnreadable
+  + EngineError                Spark is missing or refused
+      + JavaMissing
+      + EngineUnavailable
+      + QueryFailed
+
+BrokenInvariant is not in the tree: it is a bug in Tidelock, and says so.
+
+Each class has a stable `condition`, an `action` (what the caller should do), and its evidence as
+attributes. Messages say what happened, then what to do. All of them pickle, because they cross
+Spark workers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class Action(enum.Enum):
+    """What the caller of a failed operation should do."""
+
+    NEVER_RETRY = "never_retry"
+    REFRESH_AND_RETRY = "refresh_and_retry"
+    LOOK_UP_OUTCOME = "look_up_outcome"
+    BACK_OFF = "back_off"
+
+
+class TidelockError(Exception):
+    """The root of every error. `evidence` is also readable as attributes."""
+
+    condition = "TIDELOCK_ERROR"
+    action = Action.NEVER_RETRY
+
+    def __init__(self, message: str, **evidence: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence
+
+    def __getattr__(self, name: str) -> Any:
+        evidence = self.__dict__.get("evidence", {})
+        if name in evidence:
+            return evidence[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.evidence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain values, for `--json` output and logs."""
+        return {
+            "condition": self.condition,
+            "action": self.action.value,
+            "message": self.message,
+            **{name: _plain(value) for name, value in self.evidence.items()},
+        }
+
+
+def _rebuild(kind: type[TidelockError], message: str, evidence: dict[str, Any]) -> TidelockError:
+    return kind(message, **evidence)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+class InputError(TidelockError):
+    condition = "INPUT_ERROR"
+
+
+class InvalidName(InputError):
+    condition = "INVALID_NAME"
+
+
+class InvalidOption(InputError):
+    condition = "INVALID_OPTION"
+
+
+class InvalidSchema(InputError):
+    condition = "INVALID_SCHEMA"
+
+
+class InvalidExpression(InputError):
+    condition = "INVALID_EXPRESSION"
+
+
+class UnsupportedType(InputError):
+    condition = "UNSUPPORTED_TYPE"
+
+
+class WrongType(InputError):
+    condition = "WRONG_TYPE"
+
+
+class RequiredColumnNull(InputError):
+    condition = "REQUIRED_COLUMN_NULL"
+
+
+class DuplicateKey(InputError):
+    condition = "DUPLICATE_KEY"
+
+
+class KeyRequired(InputError):
+    condition = "KEY_REQUIRED"
+
+
+class ColumnNotFound(InputError):
+    condition = "COLUMN_NOT_FOUND"
+
+
+class TableNotFound(InputError):
+    condition = "TABLE_NOT_FOUND"
+
+
+class TableExists(InputError):
+    condition = "TABLE_EXISTS"
+
+
+class BranchNotFound(InputError):
+    condition = "BRANCH_NOT_FOUND"
+
+
+class BranchExists(InputError):
+    condition = "BRANCH_EXISTS"
+
+
+class TagNotFound(InputError):
+    condition = "TAG_NOT_FOUND"
+
+
+class TagExists(InputError):
+    condition = "TAG_EXISTS"
+
+
+class VersionNotFound(InputError):
+    condition = "VERSION_NOT_FOUND"
+
+
+class CommitNotFound(InputError):
+    condition = "COMMIT_NOT_FOUND"
+
+
+class SnapshotExpired(InputError):
+    condition = "SNAPSHOT_EXPIRED"
+
+
+class LakeNotFound(InputError):
+    condition = "LAKE_NOT_FOUND"
+
+
+class LakeExists(InputError):
+    condition = "LAKE_EXISTS"
+
+
+class ReadOnlyLake(InputError):
+    condition = "READ_ONLY_LAKE"
+
+
+class TransactionClosed(InputError):
+    condition = "TRANSACTION_CLOSED"
+
+
+class ConflictError(TidelockError):
+    condition = "CONFLICT"
+    action = Action.REFRESH_AND_RETRY
+
+
+class CommitConflict(ConflictError):
+    """Another commit changed a table first. Evidence: table, expected, actual, operation_id."""
+
+    condition = "COMMIT_CONFLICT"
+
+
+class BranchDeleted(ConflictError):
+    condition = "BRANCH_DELETED"
+    action = Action.NEVER_RETRY
+
+
+class LeaseLost(ConflictError):
+    condition = "LEASE_LOST"
+
+
+class ForeignCommit(ConflictError):
+    condition = "FOREIGN_COMMIT"
+    action = Action.NEVER_RETRY
+
+
+class OutcomeUnknown(TidelockError):
+    """A publishing put was not answered. Evidence: operation_id, branch, version."""
+
+    condition = "OUTCOME_UNKNOWN"
+    action = Action.LOOK_UP_OUTCOME
+
+
+class StoreError(TidelockError):
+    condition = "STORE_ERROR"
+    action = Action.BACK_OFF
+
+
+class ObjectMissing(StoreError):
+    condition = "OBJECT_MISSING"
+    action = Action.NEVER_RETRY
+
+
+class ObjectExists(StoreError):
+    condition = "OBJECT_EXISTS"
+    action = Action.NEVER_RETRY
+
+
+class StoreUnavailable(StoreError):
+    """The store failed or did not answer; a write may or may not have been applied."""
+
+    condition = "STORE_UNAVAILABLE"
+
+
+class StoreDenied(StoreError):
+    condition = "STORE_DENIED"
+    action = Action.NEVER_RETRY
+
+
+class FormatError(TidelockError):
+    condition = "FORMAT_ERROR"
+
+
+class CorruptObject(FormatError):
+    condition = "CORRUPT_OBJECT"
+
+
+class NewerFormat(FormatError):
+    condition = "NEWER_FORMAT"
+
+
+class IntentUnreadable(FormatError):
+    condition = "INTENT_UNREADABLE"
+
+
+class EngineError(TidelockError):
+    condition = "ENGINE_ERROR"
+
+
+class JavaMissing(EngineError):
+    condition = "JAVA_MISSING"
+
+
+class EngineUnavailable(EngineError):
+    condition = "ENGINE_UNAVAILABLE"
+
+
+class QueryFailed(EngineError):
+    condition = "QUERY_FAILED"
+
+
+class BrokenInvariant(AssertionError):
+    """A bug in Tidelock: please report it with this message."""

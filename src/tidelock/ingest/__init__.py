@@ -1,0 +1,1 @@
+"""Turns sources into staged writes with source offsets."""

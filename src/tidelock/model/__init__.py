@@ -1,0 +1,1 @@
+"""Pure values: names, schemas, pins, commits. No I/O, no Spark."""

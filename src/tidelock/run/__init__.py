@@ -1,0 +1,1 @@
+"""Composition: the Lake handle, the Spark session, retries."""

@@ -1,0 +1,1 @@
+"""HTTP over shape logs and snapshots, and the dashboard."""

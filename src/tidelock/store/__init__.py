@@ -1,0 +1,1 @@
+"""Durable truth: objects, tables, commits, snapshots, branches, intents, recovery, maintenance."""
