@@ -1,0 +1,199 @@
+"""Commits as data: what a lake's log is made of.
+
+Invariants:
+    versions on a branch are 1, 2, 3, … without holes;
+    commit n names commit n - 1 (of its branch, or of the branch it forked from) as its parent;
+    time(n) >= time(n - 1);
+    a `maintenance` commit changes pins and no row: `changed` of its tables stays as it was.
+
+Every value here is frozen and holds only plain types, so that a record is its own wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from tidelock.errors import TableNotFound
+from tidelock.model.names import fold, suggest
+
+Kind = Literal["data", "schema", "maintenance", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One table in a snapshot: its name, its identity, and the pin of its content."""
+
+    name: str
+    id: str
+    pin: int
+    rows: int
+    changed: int
+    """The version of the last commit that changed a row of it or its schema."""
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What one commit did to one table. `before` is None for a table that it created."""
+
+    before: TableState | None
+    after: TableState | None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def state(self) -> TableState:
+        state = self.after or self.before
+        assert state is not None
+        return state
+
+    @property
+    def table(self) -> str:
+        return self.state.name
+
+    @property
+    def table_id(self) -> str:
+        return self.state.id
+
+    def __repr__(self) -> str:
+        counts = f"+{self.inserted} ~{self.updated} -{self.deleted}"
+        if self.before is None:
+            counts = f"created, {counts}"
+        if self.after is None:
+            counts = "dropped"
+        return f"TableChange({self.table!r}, {counts}, rows={self.after.rows if self.after else 0})"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One atomic change over any number of tables."""
+
+    version: int
+    id: str
+    parents: tuple[str, ...]
+    branch: str
+    actor: str
+    operation_id: str
+    kind: Kind
+    message: str
+    time: datetime
+    tables: tuple[TableChange, ...]
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    def table(self, name: str) -> TableChange:
+        """What this commit did to the named table."""
+        for change in self.tables:
+            if fold(change.table) == fold(name):
+                return change
+        names = [change.table for change in self.tables]
+        raise TableNotFound(
+            f"Commit {self.version} did not change {name!r}. {suggest(name, names)}", table=name
+        )
+
+    def __repr__(self) -> str:
+        changes = ", ".join(repr(change)[12:-1] for change in self.tables)
+        return (
+            f"Commit(version={self.version}, id={self.id!r}, kind={self.kind!r}, "
+            f"actor={self.actor!r}, message={self.message!r}, "
+            f"time={self.time.isoformat(timespec='milliseconds')!r}, tables=[{changes}])"
+        )
+
+
+class Tables(Mapping[str, TableState]):
+    """All tables of one snapshot, found by name without regard to case. Never changed in place."""
+
+    __slots__ = ("_by_fold",)
+
+    def __init__(self, by_fold: dict[str, TableState]) -> None:
+        self._by_fold = by_fold
+
+    @classmethod
+    def of(cls, states: tuple[TableState, ...]) -> Tables:
+        return cls({fold(state.name): state for state in states})
+
+    def __getitem__(self, name: str) -> TableState:
+        found = self._by_fold.get(fold(name))
+        if found is None:
+            raise TableNotFound(
+                f"There is no table {name!r}. "
+                f"{suggest(name, (state.name for state in self._by_fold.values()))}",
+                table=name,
+            )
+        return found
+
+    def find(self, name: str) -> TableState | None:
+        return self._by_fold.get(fold(name))
+
+    def same(self, state: TableState) -> TableState | None:
+        """The table that has this one's identity, under whatever name it has here."""
+        found = self._by_fold.get(fold(state.name))
+        if found is not None and found.id == state.id:
+            return found
+        return next((s for s in self._by_fold.values() if s.id == state.id), None)
+
+    def __iter__(self) -> Iterator[str]:
+        return (state.name for state in self._by_fold.values())
+
+    def __len__(self) -> int:
+        return len(self._by_fold)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and fold(name) in self._by_fold
+
+    def states(self) -> tuple[TableState, ...]:
+        return tuple(self._by_fold.values())
+
+    def after(self, changes: tuple[TableChange, ...]) -> Tables:
+        """The tables once the changes are made."""
+        return self._moved([(change.before, change.after) for change in changes])
+
+    def before(self, changes: tuple[TableChange, ...]) -> Tables:
+        """The tables as they were before the changes were made."""
+        return self._moved([(change.after, change.before) for change in changes])
+
+    def _moved(self, moves: list[tuple[TableState | None, TableState | None]]) -> Tables:
+        by_fold = dict(self._by_fold)
+        for gone, _ in moves:
+            if gone is not None:
+                by_fold.pop(fold(gone.name), None)
+        for _, come in moves:
+            if come is not None:
+                by_fold[fold(come.name)] = come
+        return Tables(by_fold)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRef:
+    """One incarnation of a branch name.
+
+    `lineage` lists the branches that it descends from, oldest first, each with the last version
+    that is shared: version v of this branch is found in the first entry whose version is >= v, else
+    in the branch's own log.
+    """
+
+    name: str
+    id: str
+    incarnation: int
+    lineage: tuple[tuple[str, int], ...]
+    created: datetime
+    actor: str
+    format: int = 1
+
+    @property
+    def fork_version(self) -> int:
+        return self.lineage[-1][1] if self.lineage else 0
+
+    def home_of(self, version: int) -> str:
+        """The id of the branch whose log holds this version."""
+        for branch_id, shared_until in self.lineage:
+            if version <= shared_until:
+                return branch_id
+        return self.id
+
+
+def commit_id(branch_id: str, version: int) -> str:
+    return f"{branch_id}-{version}"

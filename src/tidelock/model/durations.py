@@ -1,0 +1,61 @@
+"""Durations and moments as users write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from tidelock.errors import InvalidOption
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def parse_duration(value: timedelta | float | str, what: str = "duration") -> timedelta:
+    """A timedelta, a number of seconds, or text such as `30s`, `1h30m`, `7d`."""
+    if isinstance(value, timedelta):
+        found = value
+    elif isinstance(value, bool):
+        raise _refusal(value, what)
+    elif isinstance(value, int | float):
+        found = timedelta(seconds=value)
+    elif isinstance(value, str):
+        text = value.strip().lower().replace(" ", "")
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            found = timedelta(seconds=float(text))
+        elif text and _PART.sub("", text) == "":
+            parts = _PART.findall(text)
+            found = timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
+        else:
+            raise _refusal(value, what)
+    else:
+        raise _refusal(value, what)
+    if found < timedelta(0):
+        raise _refusal(value, what)
+    return found
+
+
+def _refusal(value: object, what: str) -> InvalidOption:
+    return InvalidOption(
+        f"{value!r} is not a {what}. Use a timedelta, a number of seconds, or text such as "
+        "'30s', '1h30m' or '7d'.",
+        value=str(value),
+    )
+
+
+def parse_moment(value: datetime | str) -> datetime:
+    """A moment in time; without a zone it is taken as UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidOption(
+                f"{value!r} is not a moment. Use a datetime or ISO 8601 text such as "
+                "'2026-03-01T12:00:00Z'.",
+                value=value,
+            ) from None
+    if not isinstance(value, datetime):
+        raise InvalidOption(
+            f"{value!r} is not a moment. Use a datetime or ISO 8601 text.", value=str(value)
+        )
+    return value if value.tzinfo else value.replace(tzinfo=UTC)

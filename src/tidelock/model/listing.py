@@ -1,0 +1,69 @@
+"""A tuple of small values that shows itself as a table, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROWS_SHOWN_MAX = 50
+
+
+class Listing(tuple[T, ...]):
+    """Values of one kind, in order. `name in listing` finds a value by its name."""
+
+    columns: dict[str, Callable[[Any], object]]
+    title: str
+
+    @classmethod
+    def of(
+        cls, title: str, values: Iterable[T], columns: dict[str, Callable[[Any], object]]
+    ) -> Listing[T]:
+        listing = cls(values)
+        listing.title = title
+        listing.columns = columns
+        return listing
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, str):
+            return any(getattr(value, "name", None) == item for value in self)
+        return super().__contains__(item)
+
+    def cells(self) -> list[list[str]]:
+        return [[_shown(read(value)) for read in self.columns.values()] for value in self]
+
+    def __repr__(self) -> str:
+        if not self:
+            return f"{self.title}: none"
+        rows = [list(self.columns), *self.cells()[:ROWS_SHOWN_MAX]]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(self.columns))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        more = len(self) - ROWS_SHOWN_MAX
+        if more > 0:
+            lines.append(f"… and {more} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.cells()[:ROWS_SHOWN_MAX]
+        )
+        caption = html.escape(f"{self.title} ({len(self)})")
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_shown, value))
+    return str(value)

@@ -1,0 +1,63 @@
+"""Names of tables, columns, branches and tags.
+
+Names keep the case they were given and are found without regard to case, as in Spark SQL. Any
+printable name may be used; what needs quoting in SQL is quoted with backticks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+
+from tidelock.errors import InvalidName
+
+NAME_LENGTH_MAX = 64
+"""In characters; a name of three-byte characters still fits a file name when it is encoded."""
+
+
+def check_name(name: object, what: str) -> str:
+    """The name, normalized to NFC, or an error that says why it cannot be one."""
+    if not isinstance(name, str):
+        raise InvalidName(
+            f"A {what} name must be a string, not {type(name).__name__} ({name!r}).", name=str(name)
+        )
+    normal = unicodedata.normalize("NFC", name)
+    reason = _reason_against(normal)
+    if reason:
+        raise InvalidName(f"{name!r} cannot be a {what} name: {reason}.", name=name, reason=reason)
+    return normal
+
+
+def _reason_against(name: str) -> str | None:
+    if not name or name.isspace():
+        return "it is empty"
+    if name != name.strip():
+        return "it begins or ends with white space"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"it is longer than {NAME_LENGTH_MAX} characters"
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        return "it holds a control character"
+    return None
+
+
+def fold(name: str) -> str:
+    """The form under which a name is found: two names with one fold are the same name."""
+    return unicodedata.normalize("NFC", name).lower()
+
+
+def quote(name: str) -> str:
+    """The name as a Spark SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A sentence that helps with a misspelt name: the closest one, or what there is."""
+    names = sorted(known)
+    if not names:
+        return "There are none yet."
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return f"There are: {shown}."

@@ -1,0 +1,177 @@
+"""The schema of a table: typed columns and an optional key.
+
+Invariants: there is a column; column names are unique without regard to case, are not reserved and
+can be stored; types are normal (`model/types.py`); key columns exist, are required (NOT NULL) and
+have a type that can be compared exactly. `table_schema` is the door that holds them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from tidelock.errors import ColumnNotFound, InvalidName, InvalidSchema
+from tidelock.model.names import check_name, fold, suggest
+from tidelock.model.types import inner_fields, normal_type, type_name, walk
+
+# Columns that Tidelock adds to changes, and columns that Lance keeps for itself.
+RESERVED_NAMES = frozenset(
+    {
+        "_weight",
+        "_version",
+        "_op",
+        "_sequence",
+        "_rowid",
+        "_rowaddr",
+        "_rowoffset",
+        "_row_created_at_version",
+        "_row_last_updated_at_version",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def required(self) -> tuple[int, ...]:
+        """The positions of the columns that are NOT NULL."""
+        return tuple(i for i, column in enumerate(self.columns) if not column.nullable)
+
+    @cached_property
+    def required_inside(self) -> tuple[int, ...]:
+        """The positions of the columns that hold a NOT NULL field; a map's key is one."""
+        return tuple(i for i, column in enumerate(self.columns) if holds_required(column.type))
+
+    @cached_property
+    def with_structs(self) -> tuple[int, ...]:
+        """The positions of the columns that are or hold a struct."""
+        return tuple(
+            i
+            for i, column in enumerate(self.columns)
+            if any(pa.types.is_struct(inner) for inner in walk(column.type))
+        )
+
+    @cached_property
+    def _by_fold(self) -> Mapping[str, Column]:
+        return {fold(column.name): column for column in self.columns}
+
+    def find(self, name: str) -> Column | None:
+        return self._by_fold.get(fold(name))
+
+    def column(self, name: str) -> Column:
+        found = self.find(name)
+        if found is None:
+            raise ColumnNotFound(
+                f"There is no column {name!r}. {suggest(name, self.names)}", column=name
+            )
+        return found
+
+
+def holds_required(type_: pa.DataType) -> bool:
+    """Whether a field somewhere inside the type is NOT NULL."""
+    return any(not f.nullable or holds_required(f.type) for f in inner_fields(type_))
+
+
+def table_schema(columns: Iterable[Column], key: str | Sequence[str] | None = None) -> TableSchema:
+    """A schema that keeps the invariants, its types normalized, or an error that says why not."""
+    normal = tuple(_normal_column(column) for column in columns)
+    if not normal:
+        raise InvalidSchema("A table needs at least one column.")
+    counts = Counter(fold(column.name) for column in normal)
+    for column in normal:
+        if counts[fold(column.name)] > 1:
+            raise InvalidSchema(
+                f"There are two columns named {column.name!r}; names are compared without regard "
+                "to case. Rename one.",
+                column=column.name,
+            )
+    names = _key_names(key, normal)
+    required = {fold(name) for name in names}
+    # As in SQL, a key column is NOT NULL whether or not that was written.
+    return TableSchema(
+        tuple(replace(c, nullable=False) if fold(c.name) in required else c for c in normal), names
+    )
+
+
+def _normal_column(column: Column) -> Column:
+    name = _column_name(column.name)
+    return Column(name, normal_type(column.type, name), bool(column.nullable))
+
+
+def _column_name(given: object) -> str:
+    try:
+        name = check_name(given, "column")
+    except InvalidName as error:
+        raise InvalidSchema(error.message, column=str(given)) from error
+    if fold(name) in RESERVED_NAMES:
+        raise InvalidSchema(
+            f"{name!r} cannot be a column name: it is reserved. Choose another.", column=name
+        )
+    for character in ".`":
+        if character in name:
+            raise InvalidSchema(
+                f"{name!r} cannot be a column name: Lance cannot hold {character!r} in the name "
+                "of a column. Choose another (inside a STRUCT it may be used).",
+                column=name,
+            )
+    return name
+
+
+def _key_names(key: str | Sequence[str] | None, columns: tuple[Column, ...]) -> tuple[str, ...]:
+    if key is None:
+        return ()
+    by_fold = {fold(column.name): column for column in columns}
+    names: list[str] = []
+    for given in [key] if isinstance(key, str) else key:
+        found = by_fold.get(fold(given)) if isinstance(given, str) else None
+        if found is None:
+            known = [column.name for column in columns]
+            raise InvalidSchema(
+                f"The key names a column {given!r} that there is not. {suggest(str(given), known)}",
+                column=str(given),
+            )
+        if found.name in names:
+            raise InvalidSchema(f"The key names {found.name!r} twice.", column=found.name)
+        _check_key_column(found)
+        names.append(found.name)
+    return tuple(names)
+
+
+def _check_key_column(column: Column) -> None:
+    if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
+        raise InvalidSchema(
+            f"Column {column.name!r} cannot be in the key: {type_name(column.type)} values cannot "
+            "be compared exactly. Use an integer, DECIMAL, STRING, BINARY, BOOLEAN, DATE or "
+            "TIMESTAMP column.",
+            column=column.name,
+            type=type_name(column.type),
+        )
+    # Lance takes the key's names for expressions, and these two forms it cannot read back.
+    if '"' in column.name or column.name == "*":
+        raise InvalidSchema(
+            f"Column {column.name!r} cannot be in the key: Lance cannot look up a key column of "
+            "this name. Choose another.",
+            column=column.name,
+        )

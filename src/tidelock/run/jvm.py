@@ -1,0 +1,264 @@
+"""The JVM of this process: found, started quietly, shared, stopped by the last who leaves.
+
+Owns: the check for Java, and the one Spark session with a JVM that this process may have. PySpark
+allows one per process, so every engine that needs it shares it.
+
+Invariant: `users > 0` if and only if `session` is set. A session that somebody else started in this
+process is borrowed through `newSession()` and never stopped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelock.errors import EngineUnavailable, JavaMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+HOW_TO_GET_JAVA = (
+    "Install it (for example: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one."
+)
+PANDAS_NOTICE = "PySpark does not yet fully support pandas"
+LOG_SETTINGS = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = Console
+appender.file.name = file
+appender.file.target = SYSTEM_ERR
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class _Shared:
+    lock = threading.RLock()
+    session: SparkSession | None = None
+    users = 0
+    master = ""
+    borrowed = False
+    folder: Path | None = None
+
+
+def acquire(master: str | None, memory: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """The session of this process, started if there is none. Pair it with `release`."""
+    with _Shared.lock:
+        if _Shared.session is not None and _is_stopped(_Shared.session):
+            _forget()
+        if _Shared.session is None:
+            _start(master, memory, conf)
+        elif master and master != _Shared.master:
+            raise EngineUnavailable(
+                f"Spark already runs in this process with master {_Shared.master}, and a process "
+                f"has only one. Leave the master out, or use {master} in a process of its own.",
+                master=master,
+                running=_Shared.master,
+            )
+        _Shared.users += 1
+        assert _Shared.session is not None
+        return _Shared.session
+
+
+def release() -> None:
+    """Give the session back. The last one stops it, if it was started here."""
+    with _Shared.lock:
+        _Shared.users -= 1
+        if _Shared.users > 0 or _Shared.session is None:
+            return
+        if not _Shared.borrowed and not _is_stopped(_Shared.session):
+            _Shared.session.stop()
+        _forget()
+
+
+def is_running() -> bool:
+    """Whether this process has a session with a JVM, whoever started it."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def find_java(environ: Mapping[str, str]) -> str:
+    """The `java` that Spark would use, checked for its version; else one clear sentence."""
+    home = environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else environ.get("PATH"))
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and there is no Java {where}. "
+            f"{HOW_TO_GET_JAVA}",
+            java_home=home,
+        )
+    told = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+    ).stderr
+    version = java_version(told)
+    if version is None or version < JAVA_VERSION_MIN:
+        found = f"version {version}" if version else "of a version that could not be read"
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {java} is {found}. "
+            f"{HOW_TO_GET_JAVA}",
+            java=java,
+            version=version,
+        )
+    return java
+
+
+def java_version(told: str) -> int | None:
+    """The feature release in what `java -version` prints: 17 for "17.0.15", 8 for "1.8.0_392"."""
+    match = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(match.group(1)) if match else None
+
+
+def silence_pandas_notice() -> None:
+    """PySpark warns about new pandas versions at every `mapInArrow`; we hand it no pandas."""
+    warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
+
+
+def local_settings(
+    master: str, memory: str | None, folder: Path, conf: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything that our own Spark is started with; `conf` has the last word."""
+    local = master.startswith("local")
+    cores = os.cpu_count() or 1
+    settings = {
+        "spark.app.name": "tidelock",
+        "spark.master": master,
+        "spark.driver.memory": (memory if local else None) or default_memory(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_file_uri(folder)}",
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(max(2, min(cores, 16)) if local else 64),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.python.worker.reuse": "true",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executorEnv.PYTHONWARNINGS": f"ignore:{PANDAS_NOTICE}:FutureWarning",
+        "spark.executorEnv.LANCE_LOG": "error",
+    }
+    if local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    elif memory:
+        settings["spark.executor.memory"] = memory
+    return {**settings, **conf}
+
+
+def default_memory() -> str:
+    """A quarter of the machine, between 1 and 8 GiB: a ceiling for the heap, not a reservation."""
+    try:
+        machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return "2g"
+    return f"{min(max(machine_bytes // 4 >> 20, 1024), 8192)}m"
+
+
+def _log_file_uri(folder: Path) -> str:
+    return (folder / "log4j2.properties").as_uri()
+
+
+def _start(master: str | None, memory: str | None, conf: Mapping[str, str]) -> None:
+    silence_pandas_notice()
+    if not is_running():
+        find_java(os.environ)
+    from pyspark.sql import SparkSession
+
+    if is_running():
+        _borrow(SparkSession.builder.getOrCreate().newSession(), master, conf)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tidelock-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "log4j2.properties").write_text(LOG_SETTINGS)
+    settings = local_settings(master or "local[*]", memory, folder, conf)
+    _Shared.session = _launch(settings, folder / "spark.log")
+    _Shared.master = settings["spark.master"]
+    _Shared.folder = folder
+    _Shared.borrowed = False
+
+
+def _borrow(session: SparkSession, master: str | None, conf: Mapping[str, str]) -> None:
+    running = session.conf.get("spark.master", "") or ""
+    if master and master != running:
+        raise EngineUnavailable(
+            f"Spark already runs in this process with master {running}, and a process has only "
+            f"one. Give that session (spark=), or use {master} in a process of its own.",
+            master=master,
+            running=running,
+        )
+    for key, value in conf.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    _Shared.session = session
+    _Shared.master = running
+    _Shared.borrowed = True
+
+
+def _launch(settings: Mapping[str, str], log: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    spark_conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        spark_conf.set(key, value)
+    # A JVM outlives its session, and the next session of the process runs in it.
+    gateway: Any = SparkContext._gateway
+    kept = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
+    os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+    if settings["spark.master"].startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        if gateway is None:
+            # The context is made by hand because this is the only way to say where the JVM's
+            # output goes; the JVM itself warns on stderr before any log setting is read.
+            with log.open("wb") as output, warnings.catch_warnings():
+                # Lance warns about every fork; the fork that becomes the JVM never uses Lance.
+                warnings.filterwarnings("ignore", message="lance is not fork-safe")
+                launch: Any = launch_gateway
+                gateway = launch(spark_conf, {"stdout": output, "stderr": output})
+        SparkContext(conf=spark_conf, gateway=gateway)
+        return SparkSession.builder.getOrCreate()
+    except (PySparkRuntimeError, OSError) as error:
+        last = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
+        raise EngineUnavailable(
+            f"Spark did not start: {error}. It said: {' / '.join(last) or 'nothing'}.",
+            master=settings["spark.master"],
+        ) from error
+    finally:
+        for name, before in kept.items():
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    """Whether somebody called `stop()` on the session behind our back."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is None
+
+
+def _forget() -> None:
+    if _Shared.folder is not None:
+        shutil.rmtree(_Shared.folder, ignore_errors=True)
+    _Shared.session, _Shared.folder = None, None
+    _Shared.users, _Shared.master, _Shared.borrowed = 0, "", False

@@ -1,0 +1,534 @@
+"""The Lake handle: everything that a user does with a lake begins here.
+
+Owns: no state of its own beyond the store of the lake and the engine that queries run on. Handles
+are safe to use from several threads; several handles, in several processes, may use one lake.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pyarrow as pa
+
+from tidelock.errors import (
+    Action,
+    ConflictError,
+    InvalidOption,
+    LakeExists,
+    SnapshotExpired,
+    VersionNotFound,
+)
+from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.durations import parse_duration, parse_moment
+from tidelock.model.listing import Listing
+from tidelock.run.session import Engine
+from tidelock.store import repair as repairing
+from tidelock.store.branches import MAIN, Tag
+from tidelock.store.feeds import change_reader
+from tidelock.store.garbage import GarbageReport, check_readable, collect, collection_runs
+from tidelock.store.holds import Hold, release_hold, take_hold
+from tidelock.store.intents import LEASE_SECONDS, Intent, read_intent
+from tidelock.store.layout import INTENTS
+from tidelock.store.location import locate
+from tidelock.store.mirror import Mirror, mirror
+from tidelock.store.objects import Objects
+from tidelock.store.recovery import Recovery, recoveries
+from tidelock.store.snapshot import Snapshot
+from tidelock.store.store import Store, create_lake
+from tidelock.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+RETENTION = timedelta(days=7)
+PAUSE_SECONDS_MAX = 0.5
+
+
+def open(
+    uri: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: str = "process",
+    lease_seconds: float | None = None,
+    spark: SparkSession | None = None,
+    engine: str | None = None,
+    master: str | None = None,
+    memory: str | None = None,
+    remote: str | None = None,
+    objects: Callable[[Objects], Objects] | None = None,
+) -> Lake:
+    """Open a lake.
+
+    `uri` is a path, `file://…`, `s3://bucket/prefix` or `memory://name`. With `create=True` the
+    lake is made when there is none. Queries run on `spark`, a session of yours, or on one that is
+    made on first need (`engine`, `master`, `memory`, `remote`). `durability="fsync"` makes commits
+    on local files safe against power loss too. `objects` may wrap the object store, for tests.
+    """
+    if create and read_only:
+        raise InvalidOption("A lake cannot be created with read_only=True.")
+    location = locate(uri, storage_options)
+    store_objects = location.objects(durability)
+    if objects is not None:
+        store_objects = objects(store_objects)
+    if create:
+        try:
+            create_lake(store_objects)
+        except LakeExists:
+            pass
+    session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote)
+    store = Store(
+        location,
+        store_objects,
+        session,
+        actor=actor or os.environ.get("TIDELOCK_ACTOR") or getpass.getuser(),
+        read_only=read_only,
+        durability=durability,
+        lease_seconds=lease_seconds or _lease_seconds(),
+    )
+    return Lake(store, session)
+
+
+def _lease_seconds() -> float:
+    text = os.environ.get("TIDELOCK_LEASE_SECONDS")
+    if text is None:
+        return LEASE_SECONDS
+    return parse_duration(text, "lease").total_seconds()
+
+
+class Lake:
+    """An open lake. Close it, or use it as a context manager."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store = store
+        self._engine = engine
+
+    @property
+    def uri(self) -> str:
+        return self._store.location.uri
+
+    @property
+    def id(self) -> str:
+        return self._store.info.id
+
+    @property
+    def actor(self) -> str:
+        return self._store.actor
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session that queries of this lake run on; started now if it was not."""
+        return self._engine.get()
+
+    # Writing
+
+    def transaction(
+        self,
+        message: str = "",
+        *,
+        branch: str = MAIN,
+        actor: str | None = None,
+        operation_id: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Transaction:
+        """Begin a transaction. Leaving its block publishes one commit, or, on error, nothing."""
+        return self._store.begin(
+            branch,
+            message=message,
+            actor=actor,
+            operation_id=operation_id,
+            properties=properties,
+        )
+
+    def run(
+        self,
+        function: Callable[[Transaction], T],
+        *,
+        retries: int = 5,
+        message: str = "",
+        branch: str = MAIN,
+        operation_id: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Run a function in a transaction, and again when another commit was first.
+
+        Returns what the function returns. It is called up to 1 + `retries` times, each time on
+        the newest snapshot.
+        """
+        attempt = 0
+        while True:
+            try:
+                with self.transaction(
+                    message, branch=branch, operation_id=operation_id, properties=properties
+                ) as transaction:
+                    return function(transaction)
+            except ConflictError as error:
+                if error.action is not Action.REFRESH_AND_RETRY or attempt >= retries:
+                    raise
+            # Rivals that wait a random while, longer each time, do not meet again.
+            time.sleep(random.uniform(0, min(PAUSE_SECONDS_MAX, 0.005 * 2**attempt)))
+            attempt += 1
+
+    def create_table(
+        self,
+        name: str,
+        schema: object,
+        key: str | Sequence[str] | None = None,
+        *,
+        branch: str = MAIN,
+        message: str = "",
+    ) -> Commit:
+        """Create a table. `schema` is Spark DDL, a pyarrow.Schema or a Spark StructType."""
+        with self.transaction(message or f"create table {name}", branch=branch) as transaction:
+            transaction.create_table(name, schema, key=key)
+        return _published(transaction)
+
+    def drop_table(self, name: str, *, branch: str = MAIN, message: str = "") -> Commit:
+        """Drop a table. Earlier snapshots still show it while they are retained."""
+        with self.transaction(message or f"drop table {name}", branch=branch) as transaction:
+            transaction.drop_table(name)
+        return _published(transaction)
+
+    # Reading
+
+    def snapshot(
+        self,
+        branch: str = MAIN,
+        *,
+        version: int | None = None,
+        commit: str | None = None,
+        at: datetime | str | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
+        """One consistent state: the newest, or by version, commit id, time or tag."""
+        given = [name for name, value in _selectors(version, commit, at, tag) if value is not None]
+        if len(given) > 1:
+            raise InvalidOption(
+                f"A snapshot is named by one of version, commit, at and tag, not by "
+                f"{' and '.join(given)}.",
+                given=given,
+            )
+        if not given:
+            return self._store.snapshot_of(self._store.branches.head(branch))
+        ref, number = self._locate(branch, version, commit, at, tag)
+        return self._store.snapshot_at(ref, number)
+
+    def _locate(
+        self,
+        branch: str,
+        version: int | None,
+        commit: str | None,
+        at: datetime | str | None,
+        tag: str | None,
+    ) -> tuple[BranchRef, int]:
+        store = self._store
+        if tag is not None:
+            found = store.branches.tag(tag)
+            return found.as_branch(), found.version
+        if commit is not None:
+            return store.branch_of_commit(commit)
+        head = store.branches.head(branch)
+        if at is not None:
+            return head.branch, store.log.version_at(head.branch, parse_moment(at))
+        if version is None:
+            return head.branch, head.version
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise InvalidOption(f"A version is a whole number, not {version!r}.")
+        if not 0 <= version <= head.version:
+            raise VersionNotFound(
+                f"Branch {branch!r} has versions 0 to {head.version}, not {version}.",
+                branch=branch,
+                version=version,
+                newest=head.version,
+            )
+        return head.branch, version
+
+    def table(self, name: str, *, branch: str = MAIN) -> Any:
+        """A table of the newest snapshot: short for `lake.snapshot().table(name)`."""
+        return self.snapshot(branch).table(name)
+
+    def tables(self, *, branch: str = MAIN) -> Any:
+        """The tables of the newest snapshot."""
+        return self.snapshot(branch).tables()
+
+    def sql(self, query: str, *, branch: str = MAIN) -> DataFrame:
+        """Run a Spark SQL query over the newest snapshot."""
+        return self.snapshot(branch).sql(query)
+
+    def changes(
+        self,
+        table: str,
+        since: int = 0,
+        until: int | None = None,
+        *,
+        branch: str = MAIN,
+    ) -> pa.RecordBatchReader:
+        """What commits after `since`, up to and with `until`, did to a table.
+
+        The reader gives the table's columns, `_weight` (+1 inserted, -1 deleted; an update is one
+        of each) and `_version`, in commit order.
+        """
+        return change_reader(self._store, self._store.branches.head(branch), table, since, until)
+
+    def log(self, branch: str = MAIN, limit: int | None = 20) -> Listing[Commit]:
+        """The commits of a branch, newest first."""
+        head = self._store.branches.head(branch)
+        oldest = 1 if limit is None else max(1, head.version - limit + 1)
+        return Listing.of(
+            f"Log of {branch}",
+            self._store.log.walk(head.branch, head.version, oldest),
+            {
+                "version": lambda c: c.version,
+                "time": lambda c: c.time,
+                "kind": lambda c: c.kind,
+                "actor": lambda c: c.actor,
+                "message": lambda c: c.message,
+                "tables": lambda c: [_counts(change) for change in c.tables],
+                "id": lambda c: c.id,
+            },
+        )
+
+    def find_operation(self, operation_id: str, *, branch: str = MAIN) -> Commit | None:
+        """The commit of an operation id, or None when it was not published."""
+        return self._store.operation_ids.look_up(self._store.branches.head(branch), operation_id)
+
+    # Branches and tags
+
+    def branches(self) -> Listing[BranchRef]:
+        heads = {ref.id: self._store.log.head(ref) for ref in self._store.branches.refs()}
+        return Listing.of(
+            "Branches",
+            [head.branch for head in heads.values()],
+            {
+                "name": lambda b: b.name,
+                "version": lambda b: heads[b.id].version,
+                "forked at": lambda b: b.fork_version or None,
+                "created": lambda b: b.created if b.name != MAIN else None,
+                "actor": lambda b: b.actor,
+                "id": lambda b: b.id,
+            },
+        )
+
+    def create_branch(
+        self, name: str, at: int | str | datetime | None = None, *, branch: str = MAIN
+    ) -> BranchRef:
+        """Create a branch from the newest commit of `branch`, or from `at`: a version of it, a
+        commit id, a tag's name or a time."""
+        self._store.refuse_read_only()
+        ref, version = self._point(at, branch)
+        created = self._store.branches.create(name, ref, version, self.actor)
+        try:
+            self._check_kept(ref, version)
+        except SnapshotExpired:
+            self._store.close_branch(name)
+            raise
+        return created
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch. Whoever still writes to it gets BranchDeleted."""
+        self._store.close_branch(name)
+
+    def tag(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        commit: str | None = None,
+        branch: str = MAIN,
+    ) -> Tag:
+        """Name a commit, and keep its snapshot readable for as long as the tag exists."""
+        self._store.refuse_read_only()
+        ref, number = self._locate(branch, version, commit, None, None)
+        if number == 0:
+            raise VersionNotFound("There is no commit to tag yet.", version=0)
+        tag = self._store.branches.create_tag(
+            name, self._store.log.commit_at(ref, number), ref, self.actor
+        )
+        try:
+            self._check_kept(ref, number)
+        except SnapshotExpired:
+            self._store.branches.delete_tag(name)
+            raise
+        return tag
+
+    def tags(self) -> Listing[Tag]:
+        return Listing.of(
+            "Tags",
+            self._store.branches.tags(),
+            {
+                "name": lambda t: t.name,
+                "commit": lambda t: t.commit,
+                "version": lambda t: t.version,
+                "created": lambda t: t.created,
+                "actor": lambda t: t.actor,
+            },
+        )
+
+    def delete_tag(self, name: str) -> None:
+        self._store.refuse_read_only()
+        self._store.branches.delete_tag(name)
+
+    def _point(self, at: int | str | datetime | None, branch: str) -> tuple[BranchRef, int]:
+        if at is None or isinstance(at, int):
+            return self._locate(branch, at, None, None, None)
+        if isinstance(at, datetime):
+            return self._locate(branch, None, None, at, None)
+        if any(tag.name == at for tag in self._store.branches.tags()):
+            return self._locate(branch, None, None, None, at)
+        return self._locate(branch, None, at, None, None)
+
+    def _check_kept(self, ref: BranchRef, version: int) -> None:
+        """A garbage collection that runs right now may not have seen what was just named."""
+        if self._store.log.head(ref).version == version and not collection_runs(
+            self._store.objects, self._store.lease_seconds
+        ):
+            return
+        while collection_runs(self._store.objects, self._store.lease_seconds):
+            time.sleep(0.05)
+        check_readable(self._store, ref, version)
+
+    # Maintenance
+
+    def optimize(
+        self, tables: Sequence[str] | None = None, *, branch: str = MAIN
+    ) -> Listing[Commit]:
+        """Compact tables and bring their key indexes up to date. Changes no row."""
+        self._store.refuse_read_only()
+        self._store.ensure_lease()
+        head = self._store.branches.head(branch)
+        names = [head.tables[name].name for name in tables] if tables else list(head.tables)
+        commits: list[Commit] = []
+        for name in names:
+            for step in (self._store.maintainer.compact, self._store.maintainer.index):
+                commit = step(head.branch, name)
+                if commit is not None:
+                    commits.append(commit)
+        return Listing.of(
+            "Maintenance",
+            commits,
+            {"version": lambda c: c.version, "done": lambda c: c.message},
+        )
+
+    def collect_garbage(
+        self,
+        older_than: timedelta | float | str = RETENTION,
+        *,
+        versions: int = 1,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> GarbageReport:
+        """Remove what nobody needs.
+
+        Kept are the last `versions` commits of each branch, everything that was current within
+        `older_than`, tags, holds, and whatever a reader or writer is using.
+        """
+        self._store.refuse_read_only()
+        if versions < 0:
+            raise InvalidOption(f"versions is a count, not {versions}.", versions=versions)
+        age = parse_duration(older_than, "age")
+        return collect(self._store, age, versions, dry_run, progress)
+
+    def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:
+        """Keep a version readable until the hold is moved or released."""
+        self._store.refuse_read_only()
+        ref, number = self._locate(branch, version, None, None, None)
+        hold = take_hold(self._store.objects, name, ref, number, self.actor)
+        try:
+            self._check_kept(ref, number)
+        except SnapshotExpired:
+            release_hold(self._store.objects, name)
+            raise
+        return hold
+
+    def release(self, name: str) -> None:
+        """Release a hold."""
+        self._store.refuse_read_only()
+        release_hold(self._store.objects, name)
+
+    def mirror(self, table: str) -> Mirror:
+        """Make the Lance HEAD of a table equal to main, for plain Lance readers."""
+        self._store.refuse_read_only()
+        return mirror(self._store, self._store.branches.head(MAIN).tables[table])
+
+    def recoveries(self) -> Listing[Recovery]:
+        """What became of operations whose writers died."""
+        return recoveries(self._store)
+
+    def intents(self) -> Listing[Intent]:
+        """Who is staging work right now, and what dead writers left to be settled."""
+        infos = self._store.objects.list(INTENTS)
+        found = [read_intent(self._store.objects, info) for info in infos]
+        return Listing.of(
+            "Intents",
+            [intent for intent in found if intent is not None],
+            {
+                "operation": lambda i: i.operation_id,
+                "branch": lambda i: i.branch,
+                "actor": lambda i: i.actor,
+                "owner": lambda i: i.owner,
+                "message": lambda i: i.message,
+                "sealed": lambda i: "yes" if i.sealed is not None else "no",
+                "created": lambda i: i.created,
+            },
+        )
+
+    def repair(
+        self,
+        table: str | None = None,
+        *,
+        adopt: bool = False,
+        discard: bool = False,
+        discard_intent: str | None = None,
+    ) -> repairing.RepairReport:
+        """Show what an operator must decide, and do it on an explicit word.
+
+        Without arguments it settles expired intents and lists foreign commits. `adopt=True` or
+        `discard=True` decides on the foreign commit of `table`; `discard_intent` removes an
+        unreadable intent by its file name.
+        """
+        self._store.refuse_read_only()
+        return repairing.repair(self._store, table, adopt, discard, discard_intent)
+
+    def close(self) -> None:
+        """Give up the lease and stop the Spark session, if it was started here."""
+        self._store.close()
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        mode = ", read_only=True" if self._store.read_only else ""
+        return f"Lake({self.uri!r}, actor={self.actor!r}{mode})"
+
+
+def _selectors(*values: object) -> list[tuple[str, object]]:
+    return list(zip(("version", "commit", "at", "tag"), values, strict=True))
+
+
+def _published(transaction: Transaction) -> Commit:
+    assert transaction.commit is not None
+    return transaction.commit
+
+
+def _counts(change: Any) -> str:
+    return f"{change.table} +{change.inserted} ~{change.updated} -{change.deleted}"

@@ -1,0 +1,303 @@
+"""The engine of a lake: where its Spark session comes from, made on first need.
+
+Owns: the settings of the engine (argument, then environment, then configuration file, then
+default) and the sessions that were made here. A session of the user is used and never changed or
+stopped.
+
+Invariants:
+- nothing of PySpark is imported and no JVM is started before the first `get()`;
+- one process has at most one JVM session of ours: engines share it, the last to close stops it;
+- our JVM writes to a file, never to the console;
+- what we put into the process environment is gone after `close()`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tidelock.errors import EngineUnavailable, InvalidOption
+from tidelock.run import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINES = ("spark", "sail")
+CONNECT_PORT = 15002
+# The server answers at once or not at all; PySpark itself would try for minutes.
+CONNECT_TIMEOUT_SECONDS = 10
+CONFIG_FILE = "tidelock.toml"
+_ZONE = "spark.sql.session.timeZone"
+# What our queries rely on, on every engine whose session we make.
+SESSION_CONF = {_ZONE: "UTC", "spark.sql.ansi.enabled": "true"}
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Which engine to use and where. `None` means: not said, use the default."""
+
+    engine: str | None = None
+    master: str | None = None
+    memory: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, lower: EngineSettings) -> EngineSettings:
+        """These settings, completed by `lower`. Who says where queries run says all of it: a
+        `master` given as an argument is not mixed with a `remote` from the environment."""
+        says_where = self.master or self.remote or self.engine == "sail"
+        place = self if says_where else lower
+        return EngineSettings(
+            engine=self.engine or place.engine,
+            master=place.master,
+            remote=place.remote,
+            memory=self.memory or lower.memory,
+            conf={**lower.conf, **self.conf},
+        )
+
+    def checked(self) -> EngineSettings:
+        """The settings with their defaults, or an error that says what contradicts."""
+        engine = self.engine or "spark"
+        if engine not in ENGINES:
+            raise InvalidOption(
+                f"There is no engine {engine!r}. Use one of: {', '.join(ENGINES)}.", engine=engine
+            )
+        if engine == "sail" and (self.master or self.remote):
+            raise InvalidOption(
+                "The engine 'sail' runs inside this process and takes no master and no remote. "
+                "Leave them out, or use engine='spark'.",
+                engine=engine,
+            )
+        if self.master and self.remote:
+            raise InvalidOption(
+                f"Both a master ({self.master}) and a remote ({self.remote}) were given. "
+                "Give the master of a Spark to start, or the URL of a server that runs.",
+                master=self.master,
+                remote=self.remote,
+            )
+        if self.remote and not self.remote.startswith("sc://"):
+            raise InvalidOption(
+                f"{self.remote!r} is not a Spark Connect URL. It looks like sc://host:15002.",
+                remote=self.remote,
+            )
+        return replace(self, engine=engine)
+
+
+def read_settings(
+    given: EngineSettings, environ: Mapping[str, str], working_directory: Path
+) -> EngineSettings:
+    """Argument over environment over configuration file over default."""
+    environment = EngineSettings(
+        engine=environ.get("TIDELOCK_ENGINE") or None,
+        master=environ.get("TIDELOCK_SPARK_MASTER") or None,
+        memory=environ.get("TIDELOCK_SPARK_MEMORY") or None,
+        remote=environ.get("TIDELOCK_SPARK_REMOTE") or None,
+    )
+    # Spark's own variable says the same thing, to everybody; ours goes first.
+    spark_wide = EngineSettings(remote=environ.get("SPARK_REMOTE") or None)
+    file = _read_config_file(environ.get("TIDELOCK_CONFIG"), working_directory)
+    return given.over(environment).over(file).over(spark_wide).checked()
+
+
+def _read_config_file(named: str | None, working_directory: Path) -> EngineSettings:
+    path = Path(named) if named else working_directory / CONFIG_FILE
+    if not named and not path.is_file():
+        return EngineSettings()
+    try:
+        section = tomllib.loads(path.read_text("utf-8")).get("spark", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidOption(
+            f"The configuration file {path} cannot be read: {error}. Correct it or remove it.",
+            file=str(path),
+        ) from error
+    known = {"engine", "master", "memory", "remote", "conf"}
+    if not isinstance(section, dict) or set(section) - known:
+        raise InvalidOption(
+            f"The section [spark] of {path} may hold {', '.join(sorted(known))}, and nothing else.",
+            file=str(path),
+        )
+    conf = section.pop("conf", {})
+    if not isinstance(conf, dict) or not all(isinstance(v, str) for v in section.values()):
+        raise InvalidOption(
+            f"The section [spark] of {path} takes strings, and a table for conf.", file=str(path)
+        )
+    return EngineSettings(**section, conf={key: _conf_text(value) for key, value in conf.items()})
+
+
+def _conf_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Engine:
+    """A Spark session on demand. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        engine: str | None = None,
+        master: str | None = None,
+        memory: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        given = EngineSettings(engine, master, memory, remote, dict(conf or {}))
+        if spark is not None and given != EngineSettings():
+            raise InvalidOption(
+                "A session was given together with engine, master, memory, remote or conf. "
+                "Give the session alone: it is used as it is."
+            )
+        self._given = spark
+        self._session = spark
+        self.settings = None if spark is not None else read_settings(given, os.environ, Path.cwd())
+        self._lock = threading.Lock()
+        self._undo: list[Callable[[], None]] = []
+        self._closed = False
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    @property
+    def name(self) -> str:
+        """Which engine this is, for people: `spark`, `sail`, or where the server is."""
+        if self.settings is None:
+            return "the given session"
+        return self.settings.remote or self.settings.master or self.settings.engine or "spark"
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which queries read dates and times. Starts nothing."""
+        if self.settings is None:
+            assert self._given is not None
+            return self._given.conf.get(_ZONE) or "UTC"
+        return self.settings.conf.get(_ZONE, SESSION_CONF[_ZONE])
+
+    def get(self) -> SparkSession:
+        """The session; made at the first call."""
+        with self._lock:
+            if self._closed:
+                raise EngineUnavailable("The engine was closed. Open the lake again.")
+            if self._session is None:
+                try:
+                    self._session = self._start()
+                except BaseException:
+                    self._run_undo()
+                    raise
+            return self._session
+
+    def close(self) -> None:
+        """Stop what was started here. A session that was given runs on."""
+        with self._lock:
+            self._closed = True
+            self._session = None
+            self._run_undo()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Engine({self.name}, {'started' if self.started else 'not started'})"
+
+    def _run_undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _start(self) -> SparkSession:
+        assert self.settings is not None
+        if self.settings.engine == "sail":
+            return self._start_sail(self.settings)
+        if self.settings.remote:
+            return self._connect(self.settings.remote, self.settings.conf)
+        session = jvm.acquire(
+            self.settings.master, self.settings.memory, {**SESSION_CONF, **self.settings.conf}
+        )
+        self._undo.append(jvm.release)
+        return session
+
+    def _start_sail(self, settings: EngineSettings) -> SparkSession:
+        try:
+            with _quiet_rust():
+                from pysail.spark import SparkConnectServer
+
+                server = SparkConnectServer("127.0.0.1", 0)
+        except ImportError as error:
+            raise EngineUnavailable(
+                "The engine 'sail' is not installed. Install it: pip install 'tidelock[sail]'.",
+                engine="sail",
+            ) from error
+        jvm.silence_pandas_notice()
+        server.start(background=True)
+        self._undo.append(server.stop)
+        host, port = server.listening_address
+        return self._connect(f"sc://{host}:{port}", settings.conf)
+
+    def _connect(self, url: str, conf: Mapping[str, str]) -> SparkSession:
+        jvm.silence_pandas_notice()
+        try:
+            from pyspark.sql.connect.session import SparkSession as ConnectSession
+        except ImportError as error:
+            raise EngineUnavailable(
+                "Spark Connect needs packages that are not installed. "
+                f"Install them: pip install 'tidelock[connect]'. ({error})",
+                remote=url,
+            ) from error
+        _knock(url)
+        session: Any = ConnectSession.builder.remote(url).create()
+        self._undo.append(session.stop)
+        # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
+        # process that also has a JVM session keeps what it had.
+        if _CONNECT_MODE not in os.environ and not jvm.is_running():
+            os.environ[_CONNECT_MODE] = "1"
+            self._undo.append(_leave_connect_mode)
+        for key, value in {**SESSION_CONF, **conf}.items():
+            session.conf.set(key, value)
+        return session  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _quiet_rust() -> Iterator[None]:
+    """Sail reads its log level once, when it is loaded, and reports everything if it finds none."""
+    if "RUST_LOG" in os.environ:
+        yield
+        return
+    os.environ["RUST_LOG"] = "error"
+    try:
+        yield
+    finally:
+        os.environ.pop("RUST_LOG", None)
+
+
+def _leave_connect_mode() -> None:
+    os.environ.pop(_CONNECT_MODE, None)
+
+
+def _knock(url: str) -> None:
+    parts = urlsplit(url)
+    address = (parts.hostname or "", parts.port or CONNECT_PORT)
+    try:
+        socket.create_connection(address, CONNECT_TIMEOUT_SECONDS).close()
+    except OSError as error:
+        raise EngineUnavailable(
+            f"No Spark Connect server answers at {address[0]}:{address[1]} ({error}). "
+            "Start it, or correct the URL.",
+            remote=url,
+        ) from error

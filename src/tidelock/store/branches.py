@@ -1,0 +1,199 @@
+"""Branches and tags: names for places in the commit graph.
+
+Owns: one object per incarnation of a branch name, one object per tag.
+Invariants: a branch exists when its highest incarnation's log is not closed; closing is one record
+at the end of the log, so a late writer loses to it and can never land on a later incarnation.
+After a crash: creating and deleting are one put each; there is nothing between before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidelock.errors import (
+    BranchDeleted,
+    BranchExists,
+    BranchNotFound,
+    InvalidOption,
+    ObjectExists,
+    ObjectMissing,
+    TagExists,
+    TagNotFound,
+)
+from tidelock.model.commit import BranchRef, Commit, commit_id
+from tidelock.model.names import check_name, suggest
+from tidelock.store import layout
+from tidelock.store.log import Head, Log
+from tidelock.store.objects import Objects
+from tidelock.store.records import decode, encode
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for one commit."""
+
+    name: str
+    branch_id: str
+    version: int
+    lineage: tuple[tuple[str, int], ...]
+    created: datetime
+    actor: str
+    format: int = 1
+
+    @property
+    def commit(self) -> str:
+        return commit_id(self.branch_id, self.version)
+
+    def as_branch(self) -> BranchRef:
+        """The line of commits that ends in the tagged one, also when its branch is gone."""
+        return BranchRef(self.name, self.branch_id, 0, self.lineage, self.created, self.actor)
+
+
+class Branches:
+    def __init__(self, objects: Objects, log: Log) -> None:
+        self._objects = objects
+        self._log = log
+        self._known: dict[str, BranchRef] = {}
+
+    def main(self) -> BranchRef:
+        return self._known.setdefault(
+            MAIN, BranchRef(MAIN, MAIN, 1, (), datetime.fromtimestamp(0, UTC), "")
+        )
+
+    def head(self, name: str) -> Head:
+        """The head of the live branch of that name."""
+        known = self.main() if name == MAIN else self._known.get(name)
+        if known is not None:
+            try:
+                return self._log.head(known)
+            except BranchDeleted:
+                self._known.pop(name, None)
+        ref = self._newest_incarnation(name)
+        if ref is None or self._log.is_closed(ref):
+            raise BranchNotFound(
+                f"There is no branch {name!r}. {suggest(name, self.names())}", branch=name
+            )
+        self._known[name] = ref
+        return self._log.head(ref)
+
+    def resolve(self, name: str) -> BranchRef:
+        """The live branch of that name."""
+        return self.main() if name == MAIN else self.head(name).branch
+
+    def names(self) -> list[str]:
+        return [ref.name for ref in self.refs()]
+
+    def refs(self) -> list[BranchRef]:
+        """All live branches, main first."""
+        found = [self.main()]
+        for segment in self._objects.list_folders(layout.BRANCHES):
+            ref = self._newest_incarnation(layout.decode(segment))
+            if ref is not None and not self._log.is_closed(ref):
+                found.append(ref)
+        return found
+
+    def all_refs(self) -> list[BranchRef]:
+        """Every incarnation of every branch, the deleted ones too."""
+        refs = [self.main()]
+        for info in self._objects.list(layout.BRANCHES):
+            refs.append(decode(self._objects.get(info.key), BranchRef, info.key))
+        return refs
+
+    def create(self, name: str, origin: BranchRef, version: int, actor: str) -> BranchRef:
+        name = check_name(name, "branch")
+        if name == MAIN:
+            raise BranchExists("The branch 'main' always exists.", branch=name)
+        incarnation = 1
+        newest = self._newest_incarnation(name)
+        if newest is not None:
+            if not self._log.is_closed(newest):
+                raise _exists(name)
+            incarnation = newest.incarnation + 1
+        home = origin.home_of(version)
+        lineage = tuple(
+            entry for entry in origin.lineage if entry[1] < version and entry[0] != home
+        )
+        ref = BranchRef(
+            name=name,
+            id=layout.new_id(name),
+            incarnation=incarnation,
+            lineage=(*lineage, (home, version)) if version else (),
+            created=datetime.now(UTC),
+            actor=actor,
+        )
+        try:
+            self._objects.put_new(layout.branch(name, incarnation), encode(ref))
+        except ObjectExists:
+            # An answer that was lost and a rival look alike: the content tells them apart.
+            if self._newest_incarnation(name) != ref:
+                raise _exists(name) from None
+        self._known[name] = ref
+        return ref
+
+    def delete(self, name: str, close: Callable[[Head], Head]) -> None:
+        """Close the branch's log. `close` publishes the closing record on top of a head."""
+        if name == MAIN:
+            raise InvalidOption("The branch 'main' cannot be deleted.", branch=name)
+        try:
+            close(self.head(name))
+        except BranchDeleted:
+            raise BranchNotFound(
+                f"The branch {name!r} was deleted meanwhile.", branch=name
+            ) from None
+        finally:
+            self._known.pop(name, None)
+
+    def _newest_incarnation(self, name: str) -> BranchRef | None:
+        infos = self._objects.list(f"{layout.BRANCHES}/{layout.encode(name)}")
+        if not infos:
+            return None
+        key = infos[-1].key
+        return decode(self._objects.get(key), BranchRef, key)
+
+    def create_tag(self, name: str, commit: Commit, ref: BranchRef, actor: str) -> Tag:
+        name = check_name(name, "tag")
+        home = ref.home_of(commit.version)
+        lineage = tuple(entry for entry in ref.lineage if entry[0] != home)
+        lineage = tuple(entry for entry in lineage if entry[1] < commit.version)
+        tag = Tag(name, home, commit.version, lineage, datetime.now(UTC), actor)
+        try:
+            self._objects.put_new(layout.tag(name), encode(tag))
+        except ObjectExists:
+            found = self.tag(name)
+            if found != tag:
+                raise TagExists(
+                    f"The tag {name!r} exists and names version {found.version}. "
+                    "Delete it first to move it.",
+                    tag=name,
+                    expected=commit.version,
+                    actual=found.version,
+                ) from None
+        return tag
+
+    def tag(self, name: str) -> Tag:
+        key = layout.tag(name)
+        try:
+            return decode(self._objects.get(key), Tag, key)
+        except ObjectMissing:
+            names = [tag.name for tag in self.tags()]
+            raise TagNotFound(
+                f"There is no tag {name!r}. {suggest(name, names)}", tag=name
+            ) from None
+
+    def tags(self) -> list[Tag]:
+        infos = self._objects.list(layout.TAGS)
+        return [decode(self._objects.get(info.key), Tag, info.key) for info in infos]
+
+    def delete_tag(self, name: str) -> None:
+        self.tag(name)
+        self._objects.delete(layout.tag(name))
+
+
+def _exists(name: str) -> BranchExists:
+    return BranchExists(
+        f"The branch {name!r} exists. Delete it first, or choose another name.", branch=name
+    )

@@ -1,0 +1,97 @@
+"""Changes: what commits did to a table, as weighted rows.
+
+Between two pins of one lineage, the rows of added fragments have weight +1, the rows of removed
+fragments and the rows newly deleted in kept fragments have weight -1. Maintenance commits change
+no row and are skipped. Both pins are readable, so nothing old is reconstructed.
+
+Law: rows(after) = rows(before) + changes, as multisets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tidelock.model.commit import BranchRef, TableChange
+from tidelock.store.log import Log
+from tidelock.store.tables import Addresses, Dataset
+
+WEIGHT = pa.field("_weight", pa.int32(), nullable=False)
+VERSION = pa.field("_version", pa.int64(), nullable=False)
+
+
+def changes_of(
+    log: Log, branch: BranchRef, table_id: str, newest_change: int, since: int
+) -> Iterator[tuple[int, TableChange]]:
+    """The changes of one table after `since`, newest first: one record per change, no others."""
+    version = newest_change
+    while version > since:
+        commit = log.commit_at(branch, version)
+        change = next(change for change in commit.tables if change.table_id == table_id)
+        yield version, change
+        if change.before is None:
+            return
+        version = change.before.changed
+
+
+def diff_batches(
+    before: Dataset | None, after: Dataset | None, version: int
+) -> Iterator[pa.RecordBatch]:
+    """The weighted rows between two pins of one lineage, deletions first."""
+    old = _fragments(before)
+    new = _fragments(after)
+    for name, fragment_id in old.items():
+        assert before is not None
+        if name not in new:
+            yield from _weighted(_scan(before, fragment_id), -1, version)
+        elif after is not None:
+            gone = _newly_deleted(before, after, fragment_id)
+            if len(gone):
+                rows = before._take_rows(pa.array(gone), columns=before.schema.names)
+                yield from _weighted(rows.to_batches(), -1, version)
+    for name, fragment_id in new.items():
+        if name not in old:
+            assert after is not None
+            yield from _weighted(_scan(after, fragment_id), 1, version)
+
+
+def _fragments(dataset: Dataset | None) -> dict[str, int]:
+    """Fragment ids by their first data file, which names a fragment's content for good."""
+    if dataset is None:
+        return {}
+    return {f.metadata.files[0].path: f.fragment_id for f in dataset.get_fragments()}
+
+
+def _scan(dataset: Dataset, fragment_id: int) -> Iterator[pa.RecordBatch]:
+    fragment = dataset.get_fragment(fragment_id)
+    return iter(dataset.scanner(fragments=[fragment], scan_in_order=True).to_batches())
+
+
+def _newly_deleted(before: Dataset, after: Dataset, fragment_id: int) -> Addresses:
+    """The row ids that are live in a fragment before and no longer after."""
+    old, new = before.get_fragment(fragment_id), after.get_fragment(fragment_id)
+    if old.num_deletions == new.num_deletions:
+        return np.array([], dtype=np.uint64)
+    return np.setdiff1d(live_row_ids(before, fragment_id), live_row_ids(after, fragment_id), assume_unique=True)
+
+
+def live_row_ids(dataset: Dataset, fragment_id: int) -> Addresses:
+    """The ids of the rows of a fragment that are not deleted."""
+    fragment = dataset.get_fragment(fragment_id)
+    scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_id=True)
+    column = scanner.to_table().column("_rowid")
+    return column.combine_chunks().to_numpy()
+
+
+def _weighted(
+    batches: Iterator[pa.RecordBatch] | list[pa.RecordBatch], weight: int, version: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        weights = pa.array(np.full(batch.num_rows, weight, dtype=np.int32))
+        versions = pa.array(np.full(batch.num_rows, version, dtype=np.int64))
+        schema = pa.schema([*batch.schema, WEIGHT, VERSION])
+        yield pa.RecordBatch.from_arrays([*batch.columns, weights, versions], schema=schema)

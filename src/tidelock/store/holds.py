@@ -1,0 +1,52 @@
+"""Holds: promises that keep one old snapshot readable.
+
+Owns: one object per hold. A sink, a shape or a stream table takes a hold on the version that it
+still has to read, moves it forward, and releases it.
+After a crash: a hold stays until its owner moves or releases it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidelock.model.commit import BranchRef
+from tidelock.model.names import check_name
+from tidelock.store import layout
+from tidelock.store.objects import Objects
+from tidelock.store.records import decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    name: str
+    branch_id: str
+    lineage: tuple[tuple[str, int], ...]
+    version: int
+    owner: str
+    taken: datetime
+    format: int = 1
+
+    def as_branch(self) -> BranchRef:
+        return BranchRef(self.name, self.branch_id, 0, self.lineage, self.taken, self.owner)
+
+
+def take_hold(objects: Objects, name: str, branch: BranchRef, version: int, owner: str) -> Hold:
+    """Take a hold, or move the one of that name."""
+    name = check_name(name, "hold")
+    hold = Hold(name, branch.id, branch.lineage, version, owner, datetime.now(UTC))
+    objects.put(_key(name), encode(hold))
+    return hold
+
+
+def release_hold(objects: Objects, name: str) -> None:
+    objects.delete(_key(name))
+
+
+def holds(objects: Objects) -> list[Hold]:
+    infos = objects.list(layout.HOLDS)
+    return [decode(objects.get(info.key), Hold, info.key) for info in infos]
+
+
+def _key(name: str) -> str:
+    return f"{layout.HOLDS}/{layout.encode(name)}.json"

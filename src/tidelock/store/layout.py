@@ -1,0 +1,72 @@
+"""Where everything in a lake is. docs/storage-layout.md shows the same as a tree.
+
+Names that users choose become one path segment each: percent-encoding with `=` for `%`, so that a
+name with slashes, spaces or Unicode neither nests nor collides.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from urllib.parse import quote, unquote
+
+FORMAT = 1
+LAKE = "_tidelock/lake.json"
+BRANCHES = "_tidelock/branches"
+LOG = "_tidelock/log"
+HINTS = "_tidelock/hints"
+TAGS = "_tidelock/tags"
+OPERATIONS = "_tidelock/operations"
+INTENTS = "_tidelock/intents"
+RECOVERIES = "_tidelock/recoveries"
+LEASES = "_tidelock/leases"
+HOLDS = "_tidelock/holds"
+MIRRORS = "_tidelock/mirrors"
+COLLECTIONS = "_tidelock/collections"
+TABLES = "tables"
+
+
+def encode(name: str) -> str:
+    return quote(name, safe="").replace("%", "=").replace(".", "=2E")
+
+
+def decode(segment: str) -> str:
+    return unquote(segment.replace("=", "%"))
+
+
+def new_id(name: str) -> str:
+    """An identity that nobody else has, readable by whoever looks into the lake."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "x"
+    return f"{slug}-{secrets.token_hex(6)}"
+
+
+def branch(name: str, incarnation: int) -> str:
+    return f"{BRANCHES}/{encode(name)}/{incarnation:08d}.json"
+
+
+def record(branch_id: str, version: int) -> str:
+    return f"{LOG}/{branch_id}/{version:020d}.json"
+
+
+def hint(branch_id: str) -> str:
+    return f"{HINTS}/{branch_id}.json"
+
+
+def tag(name: str) -> str:
+    return f"{TAGS}/{encode(name)}.json"
+
+
+def operation(branch_id: str, operation_id: str) -> str:
+    return f"{OPERATIONS}/{branch_id}/{encode(operation_id)}.json"
+
+
+def intent(operation_id: str) -> str:
+    return f"{INTENTS}/{encode(operation_id)}.json"
+
+
+def recovery(operation_id: str) -> str:
+    return f"{RECOVERIES}/{encode(operation_id)}.json"
+
+
+def table(table_id: str) -> str:
+    return f"{TABLES}/{table_id}"

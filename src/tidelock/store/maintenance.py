@@ -1,0 +1,352 @@
+"""Maintenance: commits that change pins and no row.
+
+Owns: folding small fragments, compaction, and the upkeep of key indexes. Rows keep their ids.
+Invariants: the rows of a table are the same multiset before and after; a maintenance commit never
+makes a writer's commit fail, and writers never starve it: rows that were deleted from a fragment
+while it was being rewritten are deleted from the new one when it is published.
+After a crash: what was rewritten and not published is garbage.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+
+from tidelock.errors import CommitConflict, TidelockError
+from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
+from tidelock.store.changes import live_row_ids
+from tidelock.store.faults import hit
+from tidelock.store.folding import (
+    FragmentSize,
+    Segment,
+    plan_compaction,
+    plan_fold,
+    plan_segment,
+)
+from tidelock.store.log import Head
+from tidelock.store.operation_ids import new_operation_id
+from tidelock.store.operations import Counts, Operation, Target
+from tidelock.store.publish import Pending
+from tidelock.store.staging import StagedTable
+from tidelock.store.tables import ROWS_PER_FILE_MAX, Addresses, Dataset, TableFiles, with_row_ids
+
+if TYPE_CHECKING:
+    from tidelock.store.store import Store
+
+logger = logging.getLogger("tidelock")
+
+INDEX_NAME = "tidelock_key"
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """One group of fragments and what they were rewritten to."""
+
+    paths: tuple[str, ...]
+    fragments: tuple[FragmentMetadata, ...]
+    row_ids: Addresses
+    """The ids of the rewritten rows, in the order of the new fragments."""
+    deletions: tuple[int, ...]
+    """How many rows each old fragment had lost when it was read."""
+
+
+@dataclass
+class Compaction:
+    """Put rewritten fragments in the place of the old ones."""
+
+    groups: list[Rewritten]
+    survives_data_changes: bool = True
+
+    def apply(
+        self, files: TableFiles, target: Target, base: Dataset, counts: Counts
+    ) -> Dataset:
+        present = {f.metadata.files[0].path: f for f in base.get_fragments()}
+        groups = [group for group in self.groups if all(p in present for p in group.paths)]
+        if not groups:
+            raise CommitConflict(
+                f"Another process maintained table {target.name!r} first.",
+                table=target.name,
+                expected=None,
+                actual=base.version,
+            )
+        operations = [
+            lance.LanceOperation.RewriteGroup(
+                [present[path].metadata for path in group.paths], list(group.fragments)
+            )
+            for group in groups
+        ]
+        stale = [_stale_offsets(base, present, group) for group in groups]
+        dataset = files.commit(target.id, base, lance.LanceOperation.Rewrite(operations, []))
+        if any(len(offsets) for offsets in stale):
+            dataset = _delete_stale(files, target, dataset, groups, stale)
+        return dataset
+
+
+def _stale_offsets(
+    base: Dataset, present: dict[str, lance.LanceFragment], group: Rewritten
+) -> Addresses:
+    """Positions among a group's rewritten rows of those that are no longer live at the base."""
+    if tuple(present[path].num_deletions for path in group.paths) == group.deletions:
+        return np.array([], dtype=np.uint64)
+    live = [live_row_ids(base, present[path].fragment_id) for path in group.paths]
+    return np.flatnonzero(~np.isin(group.row_ids, np.concatenate(live))).astype(np.uint64)
+
+
+def _delete_stale(
+    files: TableFiles,
+    target: Target,
+    dataset: Dataset,
+    groups: Sequence[Rewritten],
+    stale: Sequence[Addresses],
+) -> Dataset:
+    ids = {f.metadata.files[0].path: f.fragment_id for f in dataset.get_fragments()}
+    addresses: list[int] = []
+    for group, offsets in zip(groups, stale, strict=True):
+        start = 0
+        for fragment in group.fragments:
+            end = start + fragment.physical_rows
+            fragment_id = ids[fragment.files[0].path]
+            addresses.extend(
+                (fragment_id << 32) | (int(o) - start) for o in offsets if start <= o < end
+            )
+            start = end
+    return files.replace_rows(target.id, dataset, np.array(addresses, dtype=np.uint64), [])
+
+
+@dataclass
+class IndexSegments:
+    """Add a segment to the key index, in the place of those that it replaces."""
+
+    added: list[lance.Index]
+    replaced: list[str]
+    covered: dict[str, int]
+    survives_data_changes: bool = True
+
+    def apply(
+        self, files: TableFiles, target: Target, base: Dataset, counts: Counts
+    ) -> Dataset:
+        present = {f.metadata.files[0].path: f.fragment_id for f in base.get_fragments()}
+        if any(present.get(path, number) != number for path, number in self.covered.items()):
+            raise CommitConflict(
+                f"Another process maintained table {target.name!r} first.",
+                table=target.name,
+                expected=None,
+                actual=base.version,
+            )
+        removed = [index for index in _segments(base) if index.uuid in self.replaced]
+        operation = lance.LanceOperation.CreateIndex(self.added, removed)
+        return files.commit(target.id, base, operation)
+
+
+class Maintenance:
+    """Maintenance of one table on its way into the log."""
+
+    def __init__(self, store: Store, staged: StagedTable, operation: Operation) -> None:
+        self._store = store
+        self._staged = staged
+        staged.add(operation)
+
+    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+        self._staged.rebase(tables, "maintenance")
+        return (self._staged.change(version, "maintenance"),)
+
+    def check(self) -> None:
+        self._store.check_lease()
+
+
+class Maintainer:
+    """Maintains the tables of one lake on behalf of its writers, one at a time per table."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turns: defaultdict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
+
+    def after_commit(self, branch: BranchRef, commit: Commit) -> None:
+        """Fold and index what a commit left behind, when it is time to."""
+        if commit.kind == "maintenance":
+            return
+        for change in commit.tables:
+            if change.after is None:
+                continue
+            dataset = self._store.files.open(change.after.id, change.after.pin)
+            if _due(dataset, change.after):
+                self._upkeep(branch, change.after)
+
+    def _upkeep(self, branch: BranchRef, state: TableState) -> None:
+        turn = self._turns[branch.id, state.id]
+        if not turn.acquire(blocking=False):
+            return
+        try:
+            self.fold(branch, state.name)
+            self.index(branch, state.name)
+        except TidelockError as error:
+            # The commit that led here stands; the next one finds the same work to do.
+            logger.warning("maintenance of %r was put off: %s", state.name, error)
+        finally:
+            turn.release()
+
+    def fold(self, branch: BranchRef, name: str) -> Commit | None:
+        """Fold the small fragments of a table, if a tier of them is full."""
+        found = self._open(branch, name)
+        if found is None:
+            return None
+        head, staged = found
+        ids = plan_fold(fragment_sizes(staged.base))
+        if not ids:
+            return None
+        groups = [rewrite(self._store.files, staged.base, ids)]
+        return self._publish(head, staged, Compaction(groups), f"fold {len(ids)} fragments")
+
+    def compact(self, branch: BranchRef, name: str) -> Commit | None:
+        """Rewrite small and worn fragments to full ones."""
+        found = self._open(branch, name)
+        if found is None:
+            return None
+        head, staged = found
+        plan = plan_compaction(fragment_sizes(staged.base), ROWS_PER_FILE_MAX)
+        if not plan:
+            return None
+        groups = [rewrite(self._store.files, staged.base, ids) for ids in plan]
+        count = sum(map(len, plan))
+        return self._publish(head, staged, Compaction(groups), f"compact {count} fragments")
+
+    def index(self, branch: BranchRef, name: str, rows_min: int | None = None) -> Commit | None:
+        """Bring a table's key index up to date, if enough rows lie outside it."""
+        found = self._open(branch, name)
+        if found is None or not found[1].state.key:
+            return None
+        head, staged = found
+        operation = build_segments(staged.base, staged.state.key, rows_min)
+        if operation is None:
+            return None
+        return self._publish(head, staged, operation, f"index {', '.join(staged.state.key)}")
+
+    def _open(self, branch: BranchRef, name: str) -> tuple[Head, StagedTable] | None:
+        head = self._store.log.head(branch)
+        state = head.tables.find(name)
+        if state is None:
+            return None
+        dataset = self._store.files.open(state.id, state.pin)
+        return head, StagedTable(self._store.files, state, dataset)
+
+    def _publish(
+        self, head: Head, staged: StagedTable, operation: Operation, what: str
+    ) -> Commit:
+        hit("maintenance.before_publish")
+        pending = Pending(
+            Maintenance(self._store, staged, operation),
+            head,
+            new_operation_id(head),
+            self._store.actor,
+            "maintenance",
+            f"{what} of {staged.state.name}",
+        )
+        return self._store.publisher.publish(pending)
+
+
+def _due(dataset: Dataset, state: TableState) -> bool:
+    sizes = fragment_sizes(dataset)
+    if plan_fold(sizes):
+        return True
+    return bool(state.key) and bool(plan_segment(sizes, segments_of(dataset, state.key[0]))[0])
+
+
+def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:
+    sizes = []
+    for fragment in dataset.get_fragments():
+        meta = fragment.metadata
+        deleted = meta.num_deletions
+        size_bytes = sum(file.file_size_bytes or 0 for file in meta.files)
+        sizes.append(FragmentSize(meta.id, meta.physical_rows - deleted, deleted, size_bytes))
+    return sizes
+
+
+def rewrite(files: TableFiles, base: Dataset, ids: list[int]) -> Rewritten:
+    """Write the live rows of some fragments to new ones, in bounded memory."""
+    old = [base.get_fragment(fragment_id) for fragment_id in ids]
+    scanner = base.scanner(fragments=old, with_row_id=True, scan_in_order=True)
+    row_ids: list[Addresses] = [np.array([], dtype=np.uint64)]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in scanner.to_batches():
+            row_ids.append(batch.column("_rowid").to_numpy())
+            yield batch.drop_columns(["_rowid"])
+
+    reader = pa.RecordBatchReader.from_batches(base.schema, rows())
+    written = [one for one in files.write(base, reader) if one.physical_rows]
+    ids_in_order = np.concatenate(row_ids)
+    fragments = with_row_ids(written, ids_in_order)
+    paths = tuple(fragment.metadata.files[0].path for fragment in old)
+    deletions = tuple(fragment.num_deletions for fragment in old)
+    return Rewritten(paths, tuple(fragments), ids_in_order, deletions)
+
+
+def _segments(dataset: Dataset) -> list[lance.Index]:
+    """The segments of the key index as Lance describes them."""
+    return [
+        lance.Index(
+            uuid=found["uuid"],
+            name=found["name"],
+            fields=[dataset.lance_schema.field(name).id() for name in found["fields"]],
+            dataset_version=found["version"],
+            fragment_ids=set(found["fragment_ids"]),
+            index_version=0,
+        )
+        for found in dataset.list_indices()
+        if found["name"].startswith(INDEX_NAME)
+    ]
+
+
+def segments_of(dataset: Dataset, column: str) -> list[Segment]:
+    rows = {size.id: size.rows for size in fragment_sizes(dataset)}
+    return [
+        Segment(
+            found["uuid"],
+            frozenset(found["fragment_ids"]),
+            sum(rows.get(fragment, 0) for fragment in found["fragment_ids"]),
+        )
+        for found in dataset.list_indices()
+        if found["name"].startswith(INDEX_NAME) and found["fields"] == [column]
+    ]
+
+
+def build_segments(
+    base: Dataset, key: tuple[str, ...], rows_min: int | None = None
+) -> IndexSegments | None:
+    """Build what is missing of the key index: one segment for each key column."""
+    sizes = fragment_sizes(base)
+    added: list[lance.Index] = []
+    replaced: list[str] = []
+    covered: set[int] = set()
+    for number, column in enumerate(key):
+        options = {} if rows_min is None else {"rows_min": rows_min}
+        fragments, uuids = plan_segment(sizes, segments_of(base, column), **options)
+        if not fragments:
+            continue
+        index = base.create_index_uncommitted(
+            column,
+            "BTREE",
+            name=f"{INDEX_NAME}_{number}",
+            fragment_ids=fragments,
+            replace=True,
+        )
+        added.append(index)
+        replaced.extend(uuids)
+        covered.update(fragments)
+    if not added:
+        return None
+    paths = {
+        f.metadata.files[0].path: f.fragment_id
+        for f in base.get_fragments()
+        if f.fragment_id in covered
+    }
+    return IndexSegments(added, replaced, paths)

@@ -1,0 +1,240 @@
+"""Publication: turning what is staged into commits.
+
+Owns: the order in which the transactions of this process reach the log. Transactions that wait for
+one branch at the same time share a put (group commit): one of them leads, rebases each onto the one
+before, and publishes all in one record, each with a version of its own.
+
+    1. rebase every waiting transaction onto the head; one that conflicts fails alone
+    2. one create-only put of the next record
+    3. lost: read what won, look for our own operation ids in it, and begin again on top of it
+
+Invariants: an operation id is published at most once; a transaction that was told its version is in
+the log; a put whose answer was lost is settled by reading or repeating that very put, never guessed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from tidelock.errors import (
+    ObjectExists,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidelockError,
+)
+from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
+from tidelock.store.log import GROUP_MAX, Head, Log
+from tidelock.store.operation_ids import find_commit
+
+PUT_ATTEMPTS_MAX = 4
+PUT_PAUSE_SECONDS = 0.05
+
+
+class Staged(Protocol):
+    """Something that can be published: a transaction, maintenance, a sealed intent."""
+
+    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+        """The changes that publishing on top of these tables makes, or a typed conflict."""
+
+    def check(self) -> None:
+        """LeaseLost when others may have given this work up."""
+
+
+@dataclass(eq=False)
+class Pending:
+    """A transaction on its way into the log."""
+
+    staged: Staged
+    base: Head
+    operation_id: str
+    actor: str
+    kind: Kind
+    message: str
+    properties: dict[str, Any] = field(default_factory=dict)
+    commit: Commit | None = None
+    error: BaseException | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.commit is not None or self.error is not None
+
+    def result(self) -> Commit:
+        if self.error is not None:
+            raise self.error
+        assert self.commit is not None
+        return self.commit
+
+    def committed(
+        self, version: int, head: Head, changes: tuple[TableChange, ...], moment: datetime
+    ) -> Commit:
+        branch = head.branch
+        parent = version - 1
+        home = branch.home_of(parent) if parent <= head.version else branch.id
+        return Commit(
+            version=version,
+            id=commit_id(branch.id, version),
+            parents=(commit_id(home, parent),) if parent else (),
+            branch=branch.name,
+            actor=self.actor,
+            operation_id=self.operation_id,
+            kind=self.kind,
+            message=self.message,
+            time=moment,
+            tables=changes,
+            properties=self.properties,
+        )
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.mutex = threading.Lock()
+        self.waiting: list[Pending] = []
+
+    def take(self) -> list[Pending]:
+        with self.mutex:
+            taken, self.waiting = self.waiting[:GROUP_MAX], self.waiting[GROUP_MAX:]
+            return taken
+
+
+class Publisher:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._busy: Counter[tuple[str, str]] = Counter()
+        self._busy_lock = threading.Lock()
+
+    @contextmanager
+    def claim(self, branch_id: str, table_ids: list[str]) -> Iterator[bool]:
+        """Announce tables that are about to be staged; True when none is contended.
+
+        What is staged on a contended table would have to be staged again on top of the other
+        transaction, so it is left to the leader, which does it once, in order.
+        """
+        keys = [(branch_id, table_id) for table_id in table_ids]
+        with self._busy_lock:
+            free = not any(self._busy[key] for key in keys)
+            self._busy.update(keys)
+        try:
+            yield free
+        finally:
+            with self._busy_lock:
+                self._busy.subtract(keys)
+                for key in keys:
+                    if not self._busy[key]:
+                        del self._busy[key]
+
+    def publish(self, pending: Pending) -> Commit:
+        """Publish, alone or with whoever waits; returns when the commit is durable."""
+        queue = self._queues[pending.base.branch.id]
+        with queue.mutex:
+            queue.waiting.append(pending)
+        with queue.turn:
+            while not pending.settled:
+                self._publish_group(queue.take())
+        return pending.result()
+
+    def _publish_group(self, group: list[Pending]) -> None:
+        try:
+            self._run(group)
+        except OutcomeUnknown as error:
+            for pending in _unsettled(group):
+                pending.error = _unknown(pending, error.message)
+        except TidelockError as error:
+            for pending in _unsettled(group):
+                pending.error = error
+        except BaseException as error:
+            # The leader was interrupted: whether its put was applied is for the log to say.
+            for pending in _unsettled(group):
+                pending.error = _unknown(pending, f"publishing was interrupted ({error!r})")
+            raise
+
+    def _run(self, group: list[Pending]) -> None:
+        head = max((pending.base for pending in group), key=lambda base: base.version)
+        looked_until = {pending: pending.base.version for pending in group}
+        while True:
+            for pending in _unsettled(group):
+                # Whatever was published since this transaction began may be its own commit.
+                if looked_until[pending] < head.version:
+                    since = looked_until[pending]
+                    pending.commit = find_commit(self._log, head, pending.operation_id, since)
+                    looked_until[pending] = head.version
+            commits = self._prepare(head, _unsettled(group))
+            if not commits:
+                return
+            try:
+                after = self._put(head, tuple(commits.values()))
+            except ObjectExists:
+                head = self._log.head(head.branch)
+                continue
+            for pending, commit in commits.items():
+                pending.commit = commit
+            self._log.leave_hint(head, after)
+            if not _unsettled(group):
+                return
+            head = after
+
+    def _prepare(self, head: Head, waiting: list[Pending]) -> dict[Pending, Commit]:
+        commits: dict[Pending, Commit] = {}
+        tables = head.tables
+        moment = max(datetime.now(UTC), head.time)
+        operation_ids = set()
+        for pending in waiting:
+            if pending.operation_id in operation_ids:
+                # The same operation twice in one group: the second finds the first in the log.
+                continue
+            version = head.version + len(commits) + 1
+            try:
+                pending.staged.check()
+                changes = pending.staged.rebase(tables, version)
+            except TidelockError as error:
+                pending.error = error
+                continue
+            commits[pending] = pending.committed(version, head, changes, moment)
+            operation_ids.add(pending.operation_id)
+            tables = tables.after(changes)
+        return commits
+
+    def _put(self, head: Head, commits: tuple[Commit, ...]) -> Head:
+        """One create-only put, repeated as it is while its outcome is unknown.
+
+        The key is create-only and the bytes are the same, so repeating is safe: it succeeds, or it
+        finds a record there, which is either ours (the first put was applied) or another's.
+        """
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            try:
+                return self._log.append(head, commits)
+            except ObjectExists:
+                won = self._log.record_if_ours(head, commits)
+                if won is not None:
+                    return won
+                raise
+            except StoreUnavailable as error:
+                if attempt == PUT_ATTEMPTS_MAX - 1:
+                    raise OutcomeUnknown(error.message) from error
+                time.sleep(PUT_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.5))
+        raise AssertionError("unreachable")
+
+
+def _unknown(pending: Pending, cause: str) -> OutcomeUnknown:
+    branch = pending.base.branch.name
+    return OutcomeUnknown(
+        f"The store did not answer whether the commit on branch {branch!r} was written: {cause} "
+        f"Look the outcome up with lake.find_operation({pending.operation_id!r}), or run the "
+        "transaction again with the same operation_id: it is never published twice.",
+        operation_id=pending.operation_id,
+        branch=branch,
+        cause=cause,
+    )
+
+
+def _unsettled(group: list[Pending]) -> list[Pending]:
+    return [pending for pending in group if not pending.settled]

@@ -1,0 +1,163 @@
+"""Reading one pin of one table: rows by columns and condition, from Lance or through Spark.
+
+Owns: the choice between the two. A condition that Lance evaluates with Spark's meaning runs in
+Lance, without a JVM; every other one runs on Spark. Results are the same rows either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from tidelock.model.commit import TableState
+from tidelock.model.expressions import Filter, parse_filter
+from tidelock.model.schema import TableSchema
+from tidelock.store.tables import Dataset, TableFiles, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_SHOWN_MAX = 20
+
+
+class Engine(Protocol):
+    """Where Spark comes from, started on first need."""
+
+    zone: str
+
+    def get(self) -> SparkSession: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table of one snapshot. Reading it twice gives the same rows."""
+
+    files: TableFiles
+    engine: Engine
+    state: TableState
+    dataset: Dataset
+    owner: object
+    """What keeps the pin alive: the snapshot or the transaction that this table is of."""
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.state.key
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        return schema_of(self.dataset, self.state.key)
+
+    @property
+    def path(self) -> str:
+        """Where the Lance dataset of this table is."""
+        return self.files.uri(self.state.id)
+
+    def count(self, filter: str | None = None) -> int:
+        """The number of rows; with a filter, of those for which it is true."""
+        if filter is None:
+            return int(self.dataset.count_rows())
+        condition = self.condition(filter)
+        if condition.lance is not None:
+            return int(self.dataset.count_rows(filter=condition.lance))
+        return self.to_spark(columns=condition.columns, filter=filter).count()
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows as an Arrow table."""
+        condition = None if filter is None else self.condition(filter)
+        names = self.resolve(columns)
+        if condition is None or condition.lance is not None:
+            scanner = self.dataset.scanner(
+                columns=names, filter=condition and condition.lance, limit=limit
+            )
+            return scanner.to_table()
+        frame = self.to_spark(columns, filter)
+        if limit is not None:
+            frame = frame.limit(limit)
+        return frame.toArrow().cast(pa.schema([self.schema.arrow.field(n) for n in names]))
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, filter: str | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream of batches, in bounded memory."""
+        condition = None if filter is None else self.condition(filter)
+        if condition is not None and condition.lance is None:
+            return self.to_arrow(columns, filter).to_reader()
+        scanner = self.dataset.scanner(
+            columns=self.resolve(columns), filter=condition and condition.lance
+        )
+        return scanner.to_reader()
+
+    def to_spark(
+        self, columns: Sequence[str] | None = None, filter: str | None = None
+    ) -> DataFrame:
+        """The rows as a Spark DataFrame, read by the executors, fragment by fragment."""
+        from tidelock.store.frames import scan_frame
+
+        names = self.resolve(columns)
+        if filter is None:
+            return scan_frame(self.engine.get(), self.source(), columns=names)
+        condition = self.condition(filter)
+        session = self.engine.get()
+        if condition.lance is not None:
+            return scan_frame(session, self.source(), columns=names, filter=condition.lance)
+        # The condition may read columns that are not asked for.
+        read = [name for name in self.schema.names if name in {*names, *condition.columns}]
+        frame = scan_frame(session, self.source(), columns=read).where(filter)
+        return frame if read == names else frame.select(*[_quoted(name) for name in names])
+
+    def source(self) -> Any:
+        """What an executor needs to read this pin."""
+        from tidelock.store.frames import FrameSource
+
+        return FrameSource(
+            uri=self.path,
+            version=self.dataset.version,
+            storage_options=self.files.location.lance_options,
+            fragments=tuple((f.fragment_id, f.count_rows()) for f in self.dataset.get_fragments()),
+            schema=self.schema.arrow,
+        )
+
+    def condition(self, filter: str) -> Filter:
+        return parse_filter(filter, self.schema, table_name=self.name, zone=self.engine.zone)
+
+    def resolve(self, columns: Sequence[str] | None) -> list[str]:
+        """The columns' names as the schema writes them; ColumnNotFound names an unknown one."""
+        if columns is None:
+            return list(self.schema.names)
+        if isinstance(columns, str):
+            columns = [columns]
+        return [self.schema.column(name).name for name in columns]
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self.schema.names[:8]) + (", …" if len(self.schema.names) > 8 else "")
+        key = f", key=({', '.join(self.key)})" if self.key else ""
+        return f"Table({self.name!r}, {self.count()} rows, columns=({columns}){key})"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        rows = self.to_arrow(limit=ROWS_SHOWN_MAX)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row.values()) + "</tr>"
+            for row in rows.to_pylist()
+        )
+        caption = html.escape(f"{self.name}: {self.count()} rows")
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

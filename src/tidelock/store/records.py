@@ -1,0 +1,115 @@
+"""The bytes of a commit record, and of every other small object of a lake.
+
+A record holds one or more consecutive commits of one branch and the snapshot after the last:
+
+    {"format": 1, "previous": 41, "commits": [Commit, ...], "tables": [TableState, ...]}
+
+`previous` is the number of the branch's record before this one (0: there is none). The object's
+number is the version of its first commit. Records above 16 KiB are Zstandard frames of the same
+JSON; a reader tells them apart by the first byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from tidelock.errors import CorruptObject, NewerFormat
+from tidelock.model.commit import Commit, Tables, TableState
+from tidelock.store.layout import FORMAT
+
+COMPRESS_ABOVE_BYTES = 16 * 1024
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    previous: int
+    commits: tuple[Commit, ...]
+    tables: tuple[TableState, ...]
+    format: int = FORMAT
+
+    @property
+    def first(self) -> int:
+        return self.commits[0].version
+
+    @property
+    def last(self) -> int:
+        return self.commits[-1].version
+
+    def snapshot_after(self, version: int) -> Tables:
+        """The tables after the commit of that version, which must be one of this record's."""
+        tables = Tables.of(self.tables)
+        for commit in reversed(self.commits):
+            if commit.version == version:
+                return tables
+            tables = tables.before(commit.tables)
+        raise KeyError(version)
+
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def encode(value: object) -> bytes:
+    data = _encoder.encode(value)
+    if len(data) > COMPRESS_ABOVE_BYTES:
+        size = len(data).to_bytes(4, "little")
+        frame = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
+        return bytes(frame) + size
+    return data
+
+
+def decode(data: bytes, kind: type[T], key: str) -> T:
+    """The value in these bytes; an error names the object when it cannot be trusted."""
+    try:
+        text = _decompress(data)
+        decoder = _decoders.get(kind)
+        if decoder is None:
+            decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+        value: T = decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError) as error:
+        newer = _newer_format(data)
+        if newer is not None:
+            raise _refusal(key, newer) from error
+        raise CorruptObject(
+            f"The object {key!r} of this lake cannot be read: {error}. "
+            "Restore it from a copy of the lake; nothing was changed.",
+            key=key,
+            cause=str(error),
+        ) from error
+    found = getattr(value, "format", FORMAT)
+    if found > FORMAT:
+        raise _refusal(key, found)
+    return value
+
+
+def _decompress(data: bytes) -> bytes:
+    if data[:4] != _ZSTD_MAGIC:
+        return data
+    size = int.from_bytes(data[-4:], "little")
+    return bytes(pa.Codec("zstd").decompress(data[:-4], decompressed_size=size, asbytes=True))
+
+
+def _newer_format(data: bytes) -> int | None:
+    try:
+        found = msgspec.json.decode(_decompress(data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError):
+        return None
+    number = found.get("format") if isinstance(found, dict) else None
+    return number if isinstance(number, int) and number > FORMAT else None
+
+
+def _refusal(key: str, found: int) -> NewerFormat:
+    return NewerFormat(
+        f"The object {key!r} has format {found}; this version of Tidelock reads up to {FORMAT}. "
+        "Upgrade Tidelock to write to this lake.",
+        key=key,
+        expected=FORMAT,
+        actual=found,
+    )

@@ -1,0 +1,100 @@
+"""Repair: what an operator must look at, and what is done on an explicit word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidelock.errors import InvalidOption, ObjectMissing
+from tidelock.model.commit import Commit, TableChange, Tables, TableState
+from tidelock.store import layout
+from tidelock.store.branches import MAIN
+from tidelock.store.mirror import (
+    Foreign,
+    accept_head,
+    discard_foreign,
+    foreign_commit,
+)
+from tidelock.store.operation_ids import new_operation_id
+from tidelock.store.publish import Pending
+from tidelock.store.recovery import Recovery
+
+if TYPE_CHECKING:
+    from tidelock.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What was found and what was done."""
+
+    recovered: tuple[Recovery, ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+    adopted: Commit | None = None
+    discarded: str | None = None
+
+
+def repair(
+    store: Store, table: str | None, adopt: bool, discard: bool, discard_intent: str | None
+) -> RepairReport:
+    if adopt and discard:
+        raise InvalidOption("A foreign commit is either adopted or discarded, not both.")
+    if (adopt or discard) and table is None:
+        raise InvalidOption("Say of which table the foreign commit is adopted or discarded.")
+    if discard_intent is not None:
+        return RepairReport(discarded=_discard_intent(store, discard_intent))
+    recovered = tuple(store.heal())
+    head = store.branches.head(MAIN)
+    states = [head.tables[table]] if table else list(head.tables.states())
+    found = [(state, foreign_commit(store, state)) for state in states]
+    foreign = tuple(one for _, one in found if one is not None)
+    if foreign and adopt:
+        return RepairReport(recovered, foreign, adopted=_adopt(store, states[0], foreign[0]))
+    if foreign and discard:
+        discard_foreign(store, states[0])
+        return RepairReport(recovered, foreign, discarded=states[0].name)
+    return RepairReport(recovered, foreign)
+
+
+def _discard_intent(store: Store, name: str) -> str:
+    key = name if "/" in name else f"{layout.INTENTS}/{name}"
+    if store.objects.info(key) is None:
+        raise ObjectMissing(f"There is no intent {name!r}. See `tidelock status`.", key=key)
+    store.objects.delete(key)
+    return key
+
+
+class _Adoption:
+    """A foreign HEAD on its way into the log."""
+
+    def __init__(self, state: TableState, foreign: Foreign) -> None:
+        self._state = state
+        self._foreign = foreign
+
+    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+        before = tables[self._state.name]
+        after = replace(
+            before, pin=self._foreign.actual, rows=self._foreign.rows, changed=version
+        )
+        return (
+            TableChange(before, after, inserted=self._foreign.rows, deleted=before.rows),
+        )
+
+    def check(self) -> None:
+        return
+
+
+def _adopt(store: Store, state: TableState, foreign: Foreign) -> Commit:
+    """Make the foreign HEAD the table's content on main, as one commit."""
+    store.ensure_lease()
+    head = store.branches.head(MAIN)
+    pending = Pending(
+        _Adoption(state, foreign),
+        head,
+        new_operation_id(head),
+        store.actor,
+        "data",
+        f"adopt foreign Lance version {foreign.actual} of {state.name}",
+    )
+    commit = store.publisher.publish(pending)
+    accept_head(store, state.id, foreign.actual, foreign.actual)
+    return commit

@@ -1,0 +1,128 @@
+"""One table within a transaction: its base pin, what is staged on it, and how it is rebased.
+
+Invariants: `current` is the base with the first `applied` operations on it; nobody but the
+transaction knows it; `counts` are those of the applied operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tidelock.errors import BrokenInvariant, CommitConflict
+from tidelock.model.commit import Kind, TableChange, Tables, TableState
+from tidelock.model.schema import TableSchema
+from tidelock.store.faults import hit
+from tidelock.store.operations import Append, Counts, Operation, Target
+from tidelock.store.tables import Dataset, TableFiles, schema_of
+
+
+@dataclass
+class StagedTable:
+    files: TableFiles
+    state: TableState
+    """The table at the base; for a table that the transaction creates, its first state."""
+    base: Dataset
+    created: bool = False
+    dropped: bool = False
+    operations: list[Operation] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    applied: int = 0
+    _current: Dataset | None = None
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        return schema_of(self.base, self.state.key)
+
+    @cached_property
+    def target(self) -> Target:
+        return Target(self.state.name, self.state.id, self.schema)
+
+    @property
+    def pending(self) -> bool:
+        return self.applied < len(self.operations)
+
+    @property
+    def changed(self) -> bool:
+        return self.created or self.dropped or bool(self.operations)
+
+    def add(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
+    def open_append(self) -> Append | None:
+        """The last operation, when it is an append that more rows can still be added to."""
+        last = self.operations[-1] if self.pending else None
+        return last if isinstance(last, Append) and not last.fragments else None
+
+    def latest(self) -> Dataset:
+        """The pin with the operations that were applied so far."""
+        return self._current or self.base
+
+    def current(self) -> Dataset:
+        """The pin with everything that was staged so far."""
+        dataset = self.latest()
+        while self.pending:
+            hit("stage.before_operation")
+            operation = self.operations[self.applied]
+            dataset = operation.apply(self.files, self.target, dataset, self.counts)
+            self.applied += 1
+            self._current = dataset
+            hit("stage.after_operation")
+        return dataset
+
+    def rebase(self, tables: Tables, operation_id: str) -> None:
+        """Make the staged state one that follows the given tables, or raise CommitConflict."""
+        if self.created:
+            if self.state.name in tables:
+                raise self._conflict(tables.find(self.state.name), operation_id, "created")
+            return
+        found = tables.same(self.state)
+        if found is None:
+            raise self._conflict(None, operation_id, "dropped")
+        if found == self.state:
+            return
+        if found.changed != self.state.changed:
+            survives = all(operation.survives_data_changes for operation in self.operations)
+            if self.dropped or not survives:
+                raise self._conflict(found, operation_id, "changed")
+        if found.pin != self.state.pin:
+            self._move_to(found, operation_id)
+        self.state = found
+
+    def _move_to(self, found: TableState, operation_id: str) -> None:
+        base = self.files.open(found.id, found.pin)
+        if not base.schema.equals(self.base.schema):
+            raise self._conflict(found, operation_id, "given another schema")
+        self.base = base
+        self._current = None
+        self.applied = 0
+        self.counts = Counts()
+
+    def change(self, version: int, kind: Kind) -> TableChange:
+        """What publishing this table at a version would do to it."""
+        before = None if self.created else self.state
+        if self.dropped:
+            return TableChange(before, None, deleted=self.state.rows)
+        dataset = self.current()
+        changed = self.state.changed if kind == "maintenance" else version
+        after = replace(self.state, pin=dataset.version, rows=dataset.count_rows(), changed=changed)
+        counts = self.counts
+        if kind == "maintenance" and after.rows != self.state.rows:
+            raise BrokenInvariant(
+                f"Maintenance of {self.state.name!r} would change its rows from "
+                f"{self.state.rows} to {after.rows}."
+            )
+        return TableChange(before, after, counts.inserted, counts.updated, counts.deleted)
+
+    def _conflict(self, found: TableState | None, operation_id: str, what: str) -> CommitConflict:
+        expected = 0 if self.created else self.state.changed
+        actual = found.changed if found else None
+        return CommitConflict(
+            f"Table {self.state.name!r} was {what} by another commit: this transaction read it as "
+            f"of version {expected}, it is now at version {actual}. Nothing was written. "
+            "Run the transaction again, or use lake.run(...), which retries.",
+            table=self.state.name,
+            expected=expected,
+            actual=actual,
+            operation_id=operation_id,
+        )

@@ -1,0 +1,293 @@
+"""The store of one lake: what a handle needs to read and to write it.
+
+Owns: the composition of the log, the branches, the table files and publication, the lease of this
+process, and when healing is due.
+Invariant: nothing is written before the lease of this handle exists and expired intents are
+settled.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidelock.errors import (
+    CommitNotFound,
+    LakeExists,
+    LakeNotFound,
+    ObjectExists,
+    ObjectMissing,
+    ReadOnlyLake,
+)
+from tidelock.model.commit import BranchRef, Commit, Tables
+from tidelock.store import layout
+from tidelock.store.branches import Branches
+from tidelock.store.intents import (
+    LEASE_SECONDS,
+    Held,
+    HeldIntent,
+    Intent,
+    Keeper,
+    Lease,
+    new_lease_id,
+    owner_name,
+)
+from tidelock.store.location import Location
+from tidelock.store.log import Head, Log
+from tidelock.store.maintenance import Maintainer
+from tidelock.store.objects import Objects
+from tidelock.store.operation_ids import OperationIds, new_operation_id
+from tidelock.store.publish import Pending, Publisher
+from tidelock.store.reading import Engine
+from tidelock.store.records import decode, encode
+from tidelock.store.recovery import heal
+from tidelock.store.snapshot import Snapshot
+from tidelock.store.tables import TableFiles
+from tidelock.store.transaction import Transaction
+
+SNAPSHOTS_LEASED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LakeInfo:
+    """What makes a folder a lake."""
+
+    id: str
+    created: datetime
+    format: int = layout.FORMAT
+
+
+def create_lake(objects: Objects) -> None:
+    info = LakeInfo(secrets.token_hex(16), datetime.now(UTC))
+    try:
+        objects.put_new(layout.LAKE, encode(info))
+    except ObjectExists:
+        raise LakeExists("There is a lake here already. Open it without create.") from None
+
+
+def lake_info(objects: Objects, uri: str) -> LakeInfo:
+    try:
+        return decode(objects.get(layout.LAKE), LakeInfo, layout.LAKE)
+    except ObjectMissing:
+        raise LakeNotFound(
+            f"There is no lake at {uri!r}. Create one with tidelock.open({uri!r}, create=True) or "
+            f"`tidelock init {uri}`.",
+            uri=uri,
+        ) from None
+
+
+class Store:
+    def __init__(
+        self,
+        location: Location,
+        objects: Objects,
+        engine: Engine,
+        *,
+        actor: str,
+        read_only: bool = False,
+        durability: str = "process",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self.location = location
+        self.objects = objects
+        self.engine = engine
+        self.actor = actor
+        self.read_only = read_only
+        self.lease_seconds = lease_seconds
+        self.info = lake_info(objects, location.uri)
+        self.files = TableFiles(location, durability)
+        self.log = Log(objects)
+        self.branches = Branches(objects, self.log)
+        self.publisher = Publisher(self.log)
+        self.operation_ids = OperationIds(objects, self.log)
+        self.keeper = Keeper(objects, lease_seconds)
+        self.maintainer = Maintainer(self)
+        self._lease: Held | None = None
+        self._lease_lock = threading.Lock()
+        self._began: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._healed: float | None = None
+        if not read_only:
+            self.heal()
+
+    # Writing
+
+    def begin(
+        self,
+        branch: str,
+        *,
+        message: str = "",
+        actor: str | None = None,
+        operation_id: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Transaction:
+        self.refuse_read_only()
+        self._prepare_to_write()
+        head = self.branches.head(branch)
+        earlier = None
+        if operation_id is not None:
+            earlier = self.operation_ids.claim(head, operation_id)
+        transaction = Transaction(
+            self,
+            head,
+            actor=actor or self.actor,
+            message=message,
+            operation_id=operation_id or new_operation_id(head),
+            properties=properties,
+            earlier=earlier,
+            claimed=operation_id is not None,
+        )
+        self._began[transaction] = time.monotonic()
+        return transaction
+
+    def ended(self, transaction: Transaction) -> None:
+        self._began.pop(transaction, None)
+
+    def after_commit(self, branch: BranchRef, commit: Commit) -> None:
+        self.maintainer.after_commit(branch, commit)
+
+    def hold_intent(self, transaction: Transaction) -> HeldIntent:
+        intent = Intent(
+            operation_id=transaction.operation_id,
+            branch=transaction.branch.name,
+            branch_id=transaction.branch.id,
+            base_version=transaction.base_version,
+            actor=transaction.actor,
+            kind="data",
+            message=transaction.message,
+            owner=owner_name(),
+            created=datetime.now(UTC),
+            lease_seconds=self.lease_seconds,
+            properties=transaction.properties,
+        )
+        return HeldIntent(self.keeper, self.objects, intent)
+
+    def close_branch(self, name: str) -> None:
+        """Delete a branch by publishing the record that ends its log."""
+        self.refuse_read_only()
+        self._prepare_to_write()
+        self.branches.delete(name, self._close_at)
+
+    def _close_at(self, head: Head) -> Head:
+        while True:
+            pending = Pending(
+                _Closing(), head, new_operation_id(head), self.actor, "closed", "delete branch"
+            )
+            moment = max(datetime.now(UTC), head.time)
+            commit = pending.committed(head.version + 1, head, (), moment)
+            try:
+                return self.log.append(head, (commit,))
+            except ObjectExists:
+                ours = self.log.record_if_ours(head, (commit,))
+                if ours is not None:
+                    return ours
+                head = self.log.head(head.branch)
+
+    # Reading
+
+    def snapshot_of(self, head: Head) -> Snapshot:
+        return self._leased(
+            Snapshot(
+                self.files, self.engine, head.branch, head.version, head.tables, head.time
+            )
+        )
+
+    def snapshot_at(self, branch: BranchRef, version: int) -> Snapshot:
+        time = self.log.commit_at(branch, version).time if version else None
+        tables = self.log.tables_at(branch, version)
+        snapshot = self._leased(
+            Snapshot(self.files, self.engine, branch, version, tables, time)
+        )
+        if not self.read_only:
+            # An old version is not protected by being recent: say now that it is in use.
+            self.keeper.renew_all()
+        return snapshot
+
+    def branch_of_commit(self, commit: str) -> tuple[BranchRef, int]:
+        """The branch and the version that a commit id names."""
+        branch_id, _, number = commit.rpartition("-")
+        refs = [ref for ref in self.branches.all_refs() if ref.id == branch_id]
+        if refs and number.isdigit():
+            version = int(number)
+            if version > refs[0].fork_version:
+                self.log.commit_at(refs[0], version)
+                return refs[0], version
+        raise CommitNotFound(
+            f"There is no commit {commit!r}. `tidelock log` shows the ids of commits.",
+            commit=commit,
+        )
+
+    def _leased(self, snapshot: Snapshot) -> Snapshot:
+        self._began[snapshot] = time.monotonic()
+        if not self.read_only:
+            self.ensure_lease()
+        return snapshot
+
+    def snapshots_in_use(self) -> list[Snapshot]:
+        return [one for one in list(self._began) if isinstance(one, Snapshot)]
+
+    # Leases and healing
+
+    def refuse_read_only(self) -> None:
+        if self.read_only:
+            raise ReadOnlyLake(
+                f"The lake {self.location.uri!r} was opened with read_only=True. "
+                "Open it without to write.",
+                uri=self.location.uri,
+            )
+
+    def _prepare_to_write(self) -> None:
+        self.ensure_lease()
+        if self._healed is None or time.monotonic() - self._healed > self.lease_seconds:
+            self.heal()
+
+    def heal(self) -> list[Any]:
+        recovered = heal(self)
+        self._healed = time.monotonic()
+        return recovered
+
+    def ensure_lease(self) -> None:
+        if self._lease is not None:
+            return
+        with self._lease_lock:
+            if self._lease is None:
+                lease_id = new_lease_id()
+                held = Held(
+                    f"{layout.LEASES}/{lease_id}.json",
+                    self.lease_seconds,
+                    lambda: self._lease_content(lease_id),
+                )
+                self.keeper.hold(held)
+                self._lease = held
+
+    def check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
+    def _lease_content(self, lease_id: str) -> Lease:
+        now = time.monotonic()
+        in_use = list(self._began.items())
+        # A snapshot needs its pins and nothing else; a transaction also needs what it staged.
+        oldest = min((began for one, began in in_use if isinstance(one, Transaction)), default=now)
+        versions = {
+            (one.branch_id, one.version) for one, _ in in_use if isinstance(one, Snapshot)
+        }
+        shown = sorted(versions)[:SNAPSHOTS_LEASED_MAX]
+        return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, tuple(shown))
+
+    def close(self) -> None:
+        self.keeper.stop()
+        self._lease = None
+
+
+class _Closing:
+    def rebase(self, tables: Tables, version: int) -> tuple[()]:
+        return ()
+
+    def check(self) -> None:
+        return

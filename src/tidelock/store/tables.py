@@ -1,0 +1,271 @@
+"""The tables of a lake: one Lance dataset each, of which we use immutable versions only.
+
+Owns: opening a pin, creating a dataset, writing fragments, and making the next pin from a base pin
+and an operation. A pin is a Lance version, nearly always a detached one.
+Invariant: nothing here makes anything visible; a new pin is known to its writer alone until a
+commit record names it.
+After a crash: files that no commit names are garbage, which garbage collection sweeps.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+
+from tidelock.errors import SnapshotExpired, StoreUnavailable
+from tidelock.model.schema import Column, TableSchema
+from tidelock.store import layout
+from tidelock.store.faults import hit
+from tidelock.store.location import Location
+
+OPEN_DATASETS_MAX = 1024
+ROWS_PER_FILE_MAX = 1024 * 1024
+BYTES_PER_FILE_MAX = 512 * 1024 * 1024
+INDEX_CACHE_BYTES = 1024 * 1024 * 1024
+METADATA_CACHE_BYTES = 256 * 1024 * 1024
+
+Dataset = lance.LanceDataset
+Operation = lance.LanceOperation
+Addresses = npt.NDArray[np.uint64]
+
+
+class TableFiles:
+    """All access to the Lance datasets of one lake."""
+
+    def __init__(self, location: Location, durability: str = "process") -> None:
+        self.location = location
+        self._fsync = durability == "fsync" and location.kind == "file"
+        self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
+        self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def uri(self, table_id: str) -> str:
+        return self.location.lance_uri(layout.table(table_id))
+
+    def open(self, table_id: str, pin: int) -> Dataset:
+        """The dataset at a pin; SnapshotExpired when garbage collection removed it."""
+        with self._lock:
+            found = self._open.get((table_id, pin))
+            if found is not None:
+                self._open.move_to_end((table_id, pin))
+                return found
+        try:
+            dataset = lance.dataset(
+                self.uri(table_id),
+                version=pin,
+                storage_options=self.location.lance_options,
+                session=self._session,
+            )
+        except (ValueError, OSError) as error:
+            raise _open_failed(table_id, pin, error) from error
+        self._remember(table_id, dataset)
+        return dataset
+
+    def create(self, table_id: str, schema: TableSchema) -> Dataset:
+        """A new, empty dataset. Its version 1 is the table's first pin."""
+        hit("table.before_create")
+        dataset = lance.write_dataset(
+            schema.arrow.empty_table(),
+            self.uri(table_id),
+            mode="create",
+            enable_stable_row_ids=True,
+            storage_options=self.location.lance_options,
+            session=self._session,
+        )
+        hit("table.after_create")
+        if self._fsync:
+            self._sync_tree(table_id)
+        self._remember(table_id, dataset)
+        return dataset
+
+    def write(self, base: Dataset, data: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
+        """Write rows as fragments that belong to no version yet."""
+        hit("table.before_write")
+        with _lance_failures(base):
+            fragments: list[FragmentMetadata] = write_fragments(
+                data,
+                base,
+                max_rows_per_file=ROWS_PER_FILE_MAX,
+                max_bytes_per_file=BYTES_PER_FILE_MAX,
+            )
+        hit("table.after_write")
+        return fragments
+
+    def commit(self, table_id: str, base: Dataset, operation: Any) -> Dataset:
+        """The next pin: the operation applied to a base pin."""
+        hit("table.before_commit")
+        with _lance_failures(base):
+            dataset = Dataset.commit(base, operation, read_version=base.version, detached=True)
+        hit("table.after_commit")
+        if self._fsync:
+            self._sync_version(table_id, base, dataset)
+        self._remember(table_id, dataset)
+        return dataset
+
+    def append(
+        self, table_id: str, base: Dataset, fragments: Iterable[FragmentMetadata]
+    ) -> Dataset:
+        return self.commit(table_id, base, Operation.Append(list(fragments)))
+
+    def replace_rows(
+        self,
+        table_id: str,
+        base: Dataset,
+        removed: Addresses,
+        added: Sequence[FragmentMetadata],
+    ) -> Dataset:
+        """Take the rows at these addresses out and add these fragments, as one step."""
+        updated, emptied = delete_addresses(base, removed)
+        operation = Operation.Update(
+            removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=list(added)
+        )
+        return self.commit(table_id, base, operation)
+
+    def replace_all(
+        self, table_id: str, base: Dataset, fragments: Sequence[FragmentMetadata]
+    ) -> Dataset:
+        """All rows out, these fragments in; row sequences go on from where they were."""
+        ids = [fragment.fragment_id for fragment in base.get_fragments()]
+        operation = Operation.Update(removed_fragment_ids=ids, new_fragments=list(fragments))
+        return self.commit(table_id, base, operation)
+
+    def forget(self, table_id: str) -> None:
+        """Drop cached handles of a table whose files were swept."""
+        with self._lock:
+            for key in [key for key in self._open if key[0] == table_id]:
+                del self._open[key]
+
+    def _remember(self, table_id: str, dataset: Dataset) -> None:
+        with self._lock:
+            self._open[table_id, dataset.version] = dataset
+            while len(self._open) > OPEN_DATASETS_MAX:
+                self._open.popitem(last=False)
+
+    def _sync_version(self, table_id: str, base: Dataset, dataset: Dataset) -> None:
+        known = {file for f in base.get_fragments() for file in fragment_files(f.metadata)}
+        root = Path(self.uri(table_id))
+        files = {file for f in dataset.get_fragments() for file in fragment_files(f.metadata)}
+        paths = [root / file for file in files - known]
+        paths.append(root / manifest_file(dataset.version))
+        known_indices = {index["uuid"] for index in base.list_indices()}
+        for index in dataset.list_indices():
+            if index["uuid"] not in known_indices:
+                paths.extend((root / "_indices" / index["uuid"]).iterdir())
+        for path in paths:
+            _fsync(path)
+        for folder in {path.parent for path in paths} | {root}:
+            _fsync(folder)
+
+    def _sync_tree(self, table_id: str) -> None:
+        root = Path(self.uri(table_id))
+        for path in [*root.rglob("*"), root, root.parent, root.parent.parent]:
+            _fsync(path)
+
+
+def with_row_ids(
+    fragments: Sequence[FragmentMetadata], row_ids: Addresses
+) -> list[FragmentMetadata]:
+    """Give the first rows of freshly written fragments the row ids that they replace.
+
+    Rows beyond `row_ids` get fresh, higher ids when the fragments are committed.
+    """
+    start = 0
+    for fragment in fragments:
+        taken = row_ids[start : start + fragment.physical_rows]
+        start += fragment.physical_rows
+        if len(taken):
+            fragment.row_id_meta = RowIdSequence(taken).to_inline_metadata()
+    return list(fragments)
+
+
+def delete_addresses(
+    base: Dataset, addresses: Addresses
+) -> tuple[list[FragmentMetadata], list[int]]:
+    """Mark rows as deleted: the changed fragments, and the ids of those left without rows."""
+    updated: list[FragmentMetadata] = []
+    emptied: list[int] = []
+    ordered = np.sort(addresses)
+    fragment_ids = (ordered >> np.uint64(32)).astype(np.int64)
+    offsets = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    ids, starts = np.unique(fragment_ids, return_index=True)
+    for fragment_id, of_fragment in zip(ids, np.split(offsets, starts[1:]), strict=True):
+        changed = base.get_fragment(int(fragment_id)).delete_rows(of_fragment.tolist())
+        if changed is None:
+            emptied.append(int(fragment_id))
+        else:
+            updated.append(changed)
+    return updated, emptied
+
+
+def fragment_files(fragment: FragmentMetadata) -> list[str]:
+    """The files of a fragment, relative to its dataset."""
+    files = [f"data/{file.path}" for file in fragment.files]
+    deletion = fragment.deletion_file
+    if deletion is not None:
+        files.append(deletion.path(fragment.id))
+    return files
+
+
+def manifest_file(version: int) -> str:
+    """Where Lance keeps a version's manifest, relative to its dataset."""
+    detached = version >> 63 == 1
+    name = f"d{version}" if detached else f"{2**64 - 1 - version:020d}"
+    return f"_versions/{name}.manifest"
+
+
+def schema_of(dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
+    columns = tuple(Column(field.name, field.type, field.nullable) for field in dataset.schema)
+    return TableSchema(columns, key)
+
+
+@contextmanager
+def _lance_failures(dataset: Dataset) -> Iterator[None]:
+    """Lance reports a failing store as OSError; here it becomes the error of our tree."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"Lance could not write to {dataset.uri}: {error}. Nothing was published. "
+            "Try again when the store answers.",
+            uri=dataset.uri,
+            cause=str(error),
+        ) from error
+
+
+def _open_failed(table_id: str, pin: int, error: Exception) -> Exception:
+    text = str(error)
+    if "not found" in text.lower() or "does not exist" in text.lower():
+        return SnapshotExpired(
+            f"The data of table {table_id!r} at this snapshot was removed by garbage collection. "
+            "Read a newer version; tag a commit to keep it readable.",
+            table_id=table_id,
+            pin=pin,
+        )
+    return StoreUnavailable(
+        f"Lance could not open table {table_id!r}: {text}. Try again when the store answers.",
+        table_id=table_id,
+        pin=pin,
+        cause=text,
+    )
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+Progress = Callable[[str, int, int], None]

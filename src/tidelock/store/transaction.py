@@ -1,0 +1,376 @@
+"""Transactions: any mix of operations on any number of tables, published as one commit or not at all.
+
+A transaction reads the snapshot at which it began, and its own staged writes on top. Input is
+checked when an operation is called, before anything of it is staged. Small inputs stay in memory
+until they are needed; large ones go to storage as they arrive, under an intent.
+After a crash before publication: nothing happened; staged files are garbage. After publication:
+everything happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tidelock.errors import (
+    InvalidOption,
+    KeyRequired,
+    StoreError,
+    TableExists,
+    TableNotFound,
+    TransactionClosed,
+)
+from tidelock.model.commit import BranchRef, Commit, Kind, TableChange, Tables, TableState
+from tidelock.model.ddl import parse_schema
+from tidelock.model.names import check_name, fold
+from tidelock.model.schema import TableSchema
+from tidelock.store import frame_staging, layout, writing
+from tidelock.store.faults import hit
+from tidelock.store.inputs import is_spark_frame, read_input
+from tidelock.store.intents import HeldIntent
+from tidelock.store.log import Head
+from tidelock.store.publish import Pending
+from tidelock.store.reading import Table
+from tidelock.store.snapshot import run_query
+from tidelock.store.staging import StagedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidelock.store.store import Store
+
+
+class Transaction:
+    """Use it as a context manager: leaving the block commits, an exception undoes everything."""
+
+    def __init__(
+        self,
+        store: Store,
+        head: Head,
+        *,
+        actor: str,
+        message: str,
+        operation_id: str,
+        properties: Mapping[str, Any] | None = None,
+        earlier: Commit | None = None,
+        claimed: bool = False,
+    ) -> None:
+        self._store = store
+        self._head = head
+        self.actor = actor
+        self.message = message
+        self.operation_id = operation_id
+        self.properties = dict(properties or {})
+        self._earlier = earlier
+        self._claimed = claimed
+        self._staged: dict[str, StagedTable] = {}
+        self._touched = bool(properties)
+        self._intent: HeldIntent | None = None
+        self._commit: Commit | None = None
+        self._closed = False
+        self._lock = threading.RLock()
+
+    @property
+    def commit(self) -> Commit | None:
+        """The published commit; None before the end, and when nothing was asked for."""
+        return self._commit
+
+    @property
+    def base_version(self) -> int:
+        """The version that this transaction reads."""
+        return self._head.version
+
+    @property
+    def branch(self) -> BranchRef:
+        return self._head.branch
+
+    # Operations
+
+    def create_table(
+        self, name: str, schema: object, key: str | list[str] | tuple[str, ...] | None = None
+    ) -> None:
+        """Create an empty table; it exists for everyone once the transaction commits."""
+        with self._lock:
+            if not self._begins():
+                return
+            name = check_name(name, "table")
+            declared = schema if isinstance(schema, TableSchema) else parse_schema(schema, key=key)
+            if self._find(name) is not None:
+                raise TableExists(
+                    f"The table {name!r} exists. Drop it first, or choose another name.", table=name
+                )
+            table_id = layout.new_id(name)
+            dataset = self._store.files.create(table_id, declared)
+            state = TableState(name, table_id, dataset.version, 0, 0, declared.key)
+            self._staged[table_id] = StagedTable(self._store.files, state, dataset, created=True)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table. Its data stays readable in earlier snapshots while they are retained."""
+        with self._lock:
+            if not self._begins():
+                return
+            staged = self._stage(name)
+            if staged.created:
+                del self._staged[staged.state.id]
+            else:
+                staged.operations.clear()
+                staged.dropped = True
+
+    def append(self, table: str, data: object) -> None:
+        """Add rows. On a table with a key, a key that is there already is refused."""
+        with self._lock:
+            if not self._begins():
+                return
+            staged = self._stage(table)
+            if is_spark_frame(data):
+                self._announce()
+                frame_staging.append_frame(self._view(staged), staged, data)
+                return
+            given = read_input(data, staged.schema, staged.state.name)
+            if given.table is not None:
+                if given.table.num_rows:
+                    writing.append_table(staged, given.table)
+                return
+            self._announce()
+            writing.append_stream(staged, given.batches())
+
+    def upsert(self, table: str, data: object) -> None:
+        """Insert rows, and replace those that have the same key."""
+        with self._lock:
+            if not self._begins():
+                return
+            staged = self._stage(table)
+            if not staged.state.key:
+                raise KeyRequired(
+                    f"Table {staged.state.name!r} has no key, so rows cannot be matched. "
+                    "Use append, or create the table with key=[...].",
+                    table=staged.state.name,
+                )
+            if is_spark_frame(data):
+                self._announce()
+                frame_staging.upsert_frame(self._view(staged), staged, data)
+                return
+            given = read_input(data, staged.schema, staged.state.name)
+            if given.table is not None:
+                if given.table.num_rows:
+                    writing.upsert_table(staged, given.table)
+                return
+            self._announce()
+            writing.upsert_stream(staged, given.batches())
+
+    def update(
+        self, table: str, assignments: Mapping[str, object], where: str | None = None
+    ) -> int:
+        """Set columns to expressions in the rows for which `where` is true; returns how many."""
+        with self._lock:
+            if not self._begins():
+                return 0
+            staged = self._stage(table)
+            return writing.update(self._view(staged), staged, assignments, where)
+
+    def delete(self, table: str, where: str) -> int:
+        """Remove the rows for which `where` is true; returns how many. `"true"` removes all."""
+        with self._lock:
+            if not self._begins():
+                return 0
+            staged = self._stage(table)
+            return writing.delete(self._view(staged), staged, where)
+
+    def overwrite(self, table: str, data: object) -> None:
+        """Replace all rows by these."""
+        with self._lock:
+            if not self._begins():
+                return
+            staged = self._stage(table)
+            if is_spark_frame(data):
+                self._announce()
+                frame_staging.overwrite_frame(self._view(staged), staged, data)
+                return
+            given = read_input(data, staged.schema, staged.state.name)
+            if given.streaming:
+                self._announce()
+            writing.overwrite(staged, given)
+
+    # Reads
+
+    def table(self, name: str) -> Table:
+        """The table as this transaction sees it: its snapshot and its own writes."""
+        with self._lock:
+            self._refuse_closed()
+            staged = self._find(name)
+            if isinstance(staged, StagedTable):
+                return self._view(staged)
+            if staged is None:
+                raise self._unknown(name)
+            dataset = self._store.files.open(staged.id, staged.pin)
+            return Table(self._store.files, self._store.engine, staged, dataset, self)
+
+    def tables(self) -> Tables:
+        """All tables as this transaction sees them."""
+        with self._lock:
+            changes = tuple(s.change(self._head.version + 1, "data") for s in self._changed())
+            return self._head.tables.after(changes)
+
+    def sql(self, query: str) -> DataFrame:
+        """Run a Spark SQL query over what this transaction sees."""
+        return run_query(query, self.tables(), self.table, self._store.engine)
+
+    # Ending
+
+    def __enter__(self) -> Self:
+        self._refuse_closed()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._closed:
+            return
+        if error is None:
+            self.publish()
+        else:
+            self.rollback()
+
+    def rollback(self) -> None:
+        """Forget everything that was staged."""
+        with self._lock:
+            if not self._closed:
+                self._close()
+
+    def publish(self) -> Commit | None:
+        """Commit now. Leaving the block does this."""
+        with self._lock:
+            self._refuse_closed()
+            try:
+                if self._earlier is not None:
+                    self._commit = self._earlier
+                elif self._touched:
+                    self._commit = self._publish()
+            finally:
+                self._close()
+            if self._commit is not None and self._earlier is None:
+                self._store.after_commit(self._head.branch, self._commit)
+            return self._commit
+
+    def _publish(self) -> Commit:
+        changed = self._changed()
+        pending = Pending(
+            self,
+            self._head,
+            self.operation_id,
+            self.actor,
+            self._kind(),
+            self.message,
+            self.properties,
+        )
+        publisher = self._store.publisher
+        with publisher.claim(self.branch.id, [staged.state.id for staged in changed]) as free:
+            if free or self._intent is not None:
+                for staged in changed:
+                    staged.current()
+                    hit("stage.after_table")
+            if self._intent is not None:
+                self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
+            commit = publisher.publish(pending)
+        if self._claimed:
+            self._store.operation_ids.settle(self.branch, commit, self._head.version)
+        return commit
+
+    def _kind(self) -> Kind:
+        changed = self._changed()
+        only_schema = changed and all(
+            staged.dropped or (staged.created and not staged.operations) for staged in changed
+        )
+        return "schema" if only_schema else "data"
+
+    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+        """The changes of this transaction on top of the given tables (see publish.Staged)."""
+        changed = self._changed()
+        for staged in changed:
+            staged.rebase(tables, self.operation_id)
+        return tuple(staged.change(version, self._kind()) for staged in changed)
+
+    def check(self) -> None:
+        self._store.check_lease()
+        if self._intent is not None:
+            self._intent.check()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._store.ended(self)
+        if self._intent is not None:
+            try:
+                self._intent.remove()
+            except StoreError:
+                # The commit stands, or nothing happened: healing settles the intent either way.
+                self._intent = None
+
+    # Staging
+
+    def _begins(self) -> bool:
+        """Whether an operation is to be staged: not when its transaction was published before."""
+        self._refuse_closed()
+        self._touched = True
+        return self._earlier is None
+
+    def _changed(self) -> list[StagedTable]:
+        return [staged for staged in self._staged.values() if staged.changed]
+
+    def _stage(self, name: str) -> StagedTable:
+        found = self._find(name)
+        if isinstance(found, StagedTable):
+            return found
+        if found is None:
+            raise self._unknown(name)
+        dataset = self._store.files.open(found.id, found.pin)
+        staged = StagedTable(self._store.files, found, dataset)
+        self._staged[found.id] = staged
+        return staged
+
+    def _find(self, name: str) -> StagedTable | TableState | None:
+        if not isinstance(name, str):
+            raise InvalidOption(f"A table is named by a string, not {name!r}.", table=str(name))
+        folded = fold(name)
+        for staged in self._staged.values():
+            if not staged.dropped and fold(staged.state.name) == folded:
+                return staged
+        found = self._head.tables.find(name)
+        if found is not None and found.id in self._staged:
+            return None
+        return found
+
+    def _view(self, staged: StagedTable) -> Table:
+        return Table(
+            self._store.files, self._store.engine, staged.state, staged.current(), self
+        )
+
+    def _unknown(self, name: str) -> TableNotFound:
+        try:
+            self.tables()[name]
+        except TableNotFound as error:
+            return error
+        raise AssertionError("unreachable")
+
+    def _announce(self) -> None:
+        """Leave an intent before work that may take long."""
+        if self._intent is None:
+            self._intent = self._store.hold_intent(self)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise TransactionClosed(
+                "This transaction has ended. Begin another with lake.transaction().",
+                operation_id=self.operation_id,
+            )
+
+    def __repr__(self) -> str:
+        state = "open"
+        if self._closed:
+            state = f"committed as version {self._commit.version}" if self._commit else "closed"
+        return f"Transaction(branch={self.branch.name!r}, base={self.base_version}, {state})"
+

@@ -1,0 +1,45 @@
+"""What all tests share: one Spark session, and a process environment that nobody leaks into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = ("TIDELOCK_", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in list(os.environ):
+        if name.startswith(SETTINGS):
+            del os.environ[name]
+    # Every `mapInArrow` says this where a new pandas is installed; we hand PySpark no pandas.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning"
+    )
+
+
+@pytest.fixture(autouse=True)
+def environment_is_left_as_found() -> Iterator[None]:
+    yield
+    leaked = [name for name in os.environ if name.startswith(SETTINGS)]
+    assert not leaked, f"the test left {leaked} in the environment"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The local session of the whole test run; lakes that are opened without one share it."""
+    from tidelock.run.session import Engine
+
+    engine = Engine(
+        master="local[2]",
+        memory="2g",
+        conf={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+    )
+    yield engine.get()
+    engine.close()
