@@ -10,6 +10,7 @@ process is borrowed through `newSession()` and never stopped.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -124,9 +125,14 @@ def java_version(told: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def silence_pandas_notice() -> None:
-    """PySpark warns about new pandas versions at every `mapInArrow`; we hand it no pandas."""
+def hush_pyspark() -> None:
+    """Keep PySpark's Python side off the console: it logs every SQL error that it also raises, and
+    warns about new pandas versions at every `mapInArrow`, though we hand it no pandas."""
+    from pyspark.logger import PySparkLogger
+
     warnings.filterwarnings("ignore", message=PANDAS_NOTICE, category=FutureWarning)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def local_settings(
@@ -175,11 +181,11 @@ def _log_file_uri(folder: Path) -> str:
 
 
 def _start(master: str | None, memory: str | None, conf: Mapping[str, str]) -> None:
-    silence_pandas_notice()
     if not is_running():
         find_java(os.environ)
     from pyspark.sql import SparkSession
 
+    hush_pyspark()
     if is_running():
         _borrow(SparkSession.builder.getOrCreate().newSession(), master, conf)
         return

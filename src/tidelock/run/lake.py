@@ -6,6 +6,7 @@ are safe to use from several threads; several handles, in several processes, may
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import random
@@ -83,10 +84,8 @@ def open(
     if objects is not None:
         store_objects = objects(store_objects)
     if create:
-        try:
+        with contextlib.suppress(LakeExists):
             create_lake(store_objects)
-        except LakeExists:
-            pass
     session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote)
     store = Store(
         location,

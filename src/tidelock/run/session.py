@@ -244,14 +244,16 @@ class Engine:
                 "The engine 'sail' is not installed. Install it: pip install 'tidelock[sail]'.",
                 engine="sail",
             ) from error
-        jvm.silence_pandas_notice()
+        jvm.hush_pyspark()
         server.start(background=True)
         self._undo.append(server.stop)
         host, port = server.listening_address
-        return self._connect(f"sc://{host}:{port}", settings.conf)
+        # Sail does not say how wide it is; it runs here, so it is as wide as this machine.
+        cores = {"spark.default.parallelism": str(os.cpu_count() or 1)}
+        return self._connect(f"sc://{host}:{port}", {**cores, **settings.conf})
 
     def _connect(self, url: str, conf: Mapping[str, str]) -> SparkSession:
-        jvm.silence_pandas_notice()
+        jvm.hush_pyspark()
         try:
             from pyspark.sql.connect.session import SparkSession as ConnectSession
         except ImportError as error:

@@ -71,6 +71,9 @@ class Misfit(ValueError):
     """A value that its column cannot hold, though the column takes values of its type."""
 
 
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
 def converter(source: pa.DataType, target: pa.DataType, path: str) -> Convert | None:
     """How arrays of `source` become arrays of `target`; None if they already are."""
     if source.equals(target, check_metadata=True):
@@ -78,7 +81,9 @@ def converter(source: pa.DataType, target: pa.DataType, path: str) -> Convert | 
     if isinstance(source, pa.BaseExtensionType):
         raise Mismatch(path, source, "Give its storage type instead")
     if pa.types.is_dictionary(source):
-        return _after(lambda a: a.dictionary_decode(), source.value_type, target, path)
+        # Arrow cannot take from views, so those are plain before they are decoded.
+        plain = _PLAIN.get(source.value_type, source.value_type)
+        return _after(lambda a: a.dictionary.cast(plain).take(a.indices), plain, target, path)
     if pa.types.is_run_end_encoded(source):
         return _after(pc.run_end_decode, source.value_type, target, path)
     if pa.types.is_null(source):
@@ -299,10 +304,9 @@ def _map(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
     value_step = converter(value_from, target.item_type, f"{path}.value")
 
     def convert(array: pa.Array) -> pa.Array:
-        lists = as_lists(array)
-        keys, values = lists.flatten().flatten()
+        offsets, keys, values = entries(array)
         return pa.MapArray.from_arrays(
-            _offsets(lists),
+            offsets,
             keys if key_step is None else key_step(keys),
             values if value_step is None else value_step(values),
             type=target,
@@ -323,17 +327,31 @@ def _entry_fields(source: pa.DataType) -> list[pa.Field]:
     return inner_fields(source if pa.types.is_map(source) else source.value_type)
 
 
-def as_lists(array: Any) -> Any:
-    """A map array as lists of (key, value) structs; any other array as it is."""
+def entries(array: Any) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """The offsets, keys and values of an array of maps, or of lists of (key, value)."""
     if not pa.types.is_map(array.type):
-        return array
-    entry = pa.struct([array.type.key_field, array.type.item_field])
-    return array.cast(pa.list_(pa.field("entries", entry, nullable=False)))
+        keys, values = array.flatten().flatten()
+        return _offsets(array), keys, values
+    bounds = array.offsets
+    lengths = pc.subtract(bounds.slice(1), bounds.slice(0, len(array)))
+    shown = pc.if_else(array.is_valid(), lengths, 0) if array.null_count else lengths
+    start = bounds[0].as_py()
+    if pc.equal(pc.sum(shown), pc.sum(lengths)).as_py() is not False:
+        size = bounds[len(array)].as_py() - start
+        return _ends(shown), array.keys.slice(start, size), array.items.slice(start, size)
+    # A NULL map may have entries under it, which are nobody's.
+    whole = pa.concat_arrays([array, array.slice(0, 0)])
+    positions = pa.array(range(len(whole.keys)), pa.int32())
+    seen = pa.ListArray.from_arrays(whole.offsets, positions, mask=whole.is_null()).flatten()
+    return _ends(shown), whole.keys.take(seen), whole.items.take(seen)
 
 
 def _offsets(lists: pa.Array) -> pa.Array:
     # Made from the lengths, because every layout of lists has those, sliced or not.
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return _ends(pc.fill_null(pc.list_value_length(lists), 0))
+
+
+def _ends(lengths: pa.Array) -> pa.Array:
     ends = pc.cumulative_sum_checked(lengths.cast(pa.int32()))
     return pa.concat_arrays([pa.array([0], pa.int32()), ends])
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidelock.model.commit import BranchRef, TableChange
 from tidelock.store.log import Log
-from tidelock.store.tables import Addresses, Dataset
+from tidelock.store.tables import Addresses, Dataset, numbers
 
 WEIGHT = pa.field("_weight", pa.int32(), nullable=False)
 VERSION = pa.field("_version", pa.int64(), nullable=False)
@@ -74,15 +74,16 @@ def _newly_deleted(before: Dataset, after: Dataset, fragment_id: int) -> Address
     old, new = before.get_fragment(fragment_id), after.get_fragment(fragment_id)
     if old.num_deletions == new.num_deletions:
         return np.array([], dtype=np.uint64)
-    return np.setdiff1d(live_row_ids(before, fragment_id), live_row_ids(after, fragment_id), assume_unique=True)
+    return np.setdiff1d(
+        live_row_ids(before, fragment_id), live_row_ids(after, fragment_id), assume_unique=True
+    )
 
 
 def live_row_ids(dataset: Dataset, fragment_id: int) -> Addresses:
     """The ids of the rows of a fragment that are not deleted."""
     fragment = dataset.get_fragment(fragment_id)
     scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_id=True)
-    column = scanner.to_table().column("_rowid")
-    return column.combine_chunks().to_numpy()
+    return numbers(scanner.to_table().column("_rowid"))
 
 
 def _weighted(

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from tidelock.errors import DuplicateKey
 from tidelock.model.schema import TableSchema, holds_required
-from tidelock.store.arrays import as_lists
+from tidelock.model.types import inner_fields
+from tidelock.store.arrays import entries
 from tidelock.store.refusals import OFFENDERS_MAX, null_in_required, tell_value
 
 # Below this many rows a Python set is quicker than starting Arrow's grouping.
@@ -32,7 +33,7 @@ def check_required(data: Any, schema: TableSchema, table: str, *, first_row: int
     for i in schema.required_inside:
         offset = first_row
         for array in _chunks(data.column(i)):
-            path = _null_inside(array, schema.columns[i].name)
+            path = None if _surely_filled(array) else _null_inside(array, schema.columns[i].name)
             if path is not None:
                 rows = _rows_inside(array, path)
                 raise null_in_required(table, path, rows, offset)
@@ -49,6 +50,23 @@ def _rows_where(mask: Any) -> list[int]:
     return [int(i) for i in pc.indices_nonzero(mask)[:OFFENDERS_MAX].to_pylist()]
 
 
+def _surely_filled(array: Any) -> bool:
+    """Whether no required field holds a NULL, not even where its surroundings are NULL or cut."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        parts = [array.field(i) for i in range(type_.num_fields)]
+    elif pa.types.is_map(type_):
+        parts = [array.keys, array.items]
+    elif pa.types.is_list(type_):
+        parts = [array.values]
+    else:
+        return True
+    return all(
+        (field.nullable or not part.null_count) and _surely_filled(part)
+        for field, part in zip(inner_fields(type_), parts, strict=True)
+    )
+
+
 def _null_inside(array: Any, path: str) -> str | None:
     """The path of a NOT NULL field that is NULL where all around it is not, if there is one."""
     type_ = array.type
@@ -59,8 +77,7 @@ def _null_inside(array: Any, path: str) -> str | None:
         # flatten() makes a field NULL wherever its struct is: more NULLs than that are its own.
         around = array.null_count
     elif pa.types.is_map(type_):
-        entries = as_lists(array).flatten()
-        parts, around = zip(entries.type, entries.flatten(), strict=True), 0
+        parts, around = zip(inner_fields(type_), entries(array)[1:], strict=True), 0
     else:
         parts, around = zip([type_.value_field], [array.flatten()], strict=True), 0
     for field, part in parts:

@@ -55,9 +55,10 @@ def cut(rows: Any, rows_max: int, bytes_max: int) -> Iterator[Any]:
 
 
 def unsliced_table(table: pa.Table) -> pa.Table:
-    """The table, with no struct in it cut by a slice, and none cut when it is read by batches."""
-    if not any(_holds_struct(field.type) for field in table.schema):
-        return table
+    """The table, with no struct in it cut by a slice, and none cut when it is read by batches.
+
+    Only worth asking of a table that has a struct in it.
+    """
     layouts = {tuple(len(c) for c in column.chunks) for column in table.columns}
     if len(layouts) == 1 and all(
         _stands_alone(chunk) for column in table.columns for chunk in column.chunks

@@ -113,15 +113,13 @@ def _cuts(rows: Sequence[int], total: int, tasks: int) -> list[int]:
     return cuts
 
 
-def tasks_for(spark: SparkSession, rows: int) -> int:
-    """How many tasks the engine runs at once, as far as it says."""
+def tasks_for(spark: SparkSession, unknown: int) -> int:
+    """How many tasks the engine runs at once; `unknown` if it does not say."""
     for key in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
         told = spark.conf.get(key, None)
         if told and told.isdigit():
             return int(told)
-    return _local_cores(spark.conf.get("spark.master", None)) or max(
-        2, min(TASKS_MAX_UNKNOWN, -(-rows // TASK_ROWS_UNKNOWN))
-    )
+    return _local_cores(spark.conf.get("spark.master", None)) or unknown
 
 
 def _local_cores(master: str | None) -> int | None:
@@ -156,7 +154,8 @@ def scan_frame(
     """
     names = list(source.schema.names if columns is None else columns)
     rows = sum(count for _, count in source.fragments)
-    groups = divide(source.fragments, tasks or tasks_for(spark, rows))
+    wide = max(2, min(TASKS_MAX_UNKNOWN, -(-rows // TASK_ROWS_UNKNOWN)))
+    groups = divide(source.fragments, tasks or tasks_for(spark, unknown=wide))
     fields = [source.schema.field(name) for name in names]
     out = pa.schema([*fields, *(ROW_ID_FIELDS if with_row_ids else ())])
     counting = len(out) == 0

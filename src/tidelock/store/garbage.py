@@ -277,9 +277,7 @@ def _live_files(store: Store, table_id: str, pins: set[int]) -> set[str]:
     live: set[str] = set()
     for pin in pins:
         live |= _files_of(store.files.open(table_id, pin))
-    head = lance.dataset(
-        store.files.uri(table_id), storage_options=store.location.lance_options
-    )
+    head = lance.dataset(store.files.uri(table_id), storage_options=store.location.lance_options)
     return live | _files_of(head)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.store.tables import Addresses, Dataset
+from tidelock.store.tables import Addresses, Dataset, numbers
 
 LOOKUP_KEYS_MAX = 20_000
 """Above this, an IN list costs more than a pass over the key columns."""
@@ -105,8 +105,8 @@ def _candidates(
 def _match(rows: pa.Table, positions: npt.NDArray[Any]) -> Match:
     return Match(
         positions.astype(np.int64),
-        _whole(rows.column("_rowid")).to_numpy(),
-        _whole(rows.column("_rowaddr")).to_numpy(),
+        numbers(rows.column("_rowid")),
+        numbers(rows.column("_rowaddr")),
     )
 
 
@@ -143,7 +143,7 @@ def rows_by_id(dataset: Dataset, row_ids: Addresses) -> Addresses:
         scanner = dataset.scanner(
             columns=[], filter=f"_rowid IN ({listed})", with_row_id=True, with_row_address=True
         )
-        return _whole(scanner.to_table().column("_rowaddr")).to_numpy()
+        return numbers(scanner.to_table().column("_rowaddr"))
     wanted = pa.array(row_ids)
     found = []
     scanner = dataset.scanner(columns=[], with_row_id=True, with_row_address=True)

@@ -66,9 +66,7 @@ class Compaction:
     groups: list[Rewritten]
     survives_data_changes: bool = True
 
-    def apply(
-        self, files: TableFiles, target: Target, base: Dataset, counts: Counts
-    ) -> Dataset:
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         present = {f.metadata.files[0].path: f for f in base.get_fragments()}
         groups = [group for group in self.groups if all(p in present for p in group.paths)]
         if not groups:
@@ -131,9 +129,7 @@ class IndexSegments:
     covered: dict[str, int]
     survives_data_changes: bool = True
 
-    def apply(
-        self, files: TableFiles, target: Target, base: Dataset, counts: Counts
-    ) -> Dataset:
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         present = {f.metadata.files[0].path: f.fragment_id for f in base.get_fragments()}
         if any(present.get(path, number) != number for path, number in self.covered.items()):
             raise CommitConflict(
@@ -238,9 +234,7 @@ class Maintainer:
         dataset = self._store.files.open(state.id, state.pin)
         return head, StagedTable(self._store.files, state, dataset)
 
-    def _publish(
-        self, head: Head, staged: StagedTable, operation: Operation, what: str
-    ) -> Commit:
+    def _publish(self, head: Head, staged: StagedTable, operation: Operation, what: str) -> Commit:
         hit("maintenance.before_publish")
         pending = Pending(
             Maintenance(self._store, staged, operation),

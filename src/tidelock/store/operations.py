@@ -189,9 +189,7 @@ def refuse_present(
         raise duplicate_key(target, present, "is in the table already; use upsert to replace rows")
 
 
-def refuse_repeated(
-    target: Target, rows: pa.Table, match: Match, own: frozenset[int]
-) -> None:
+def refuse_repeated(target: Target, rows: pa.Table, match: Match, own: frozenset[int]) -> None:
     """DuplicateKey when a match lies in a fragment that the same input wrote before."""
     if not own or not len(match):
         return

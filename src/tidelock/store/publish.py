@@ -8,8 +8,8 @@ before, and publishes all in one record, each with a version of its own.
     2. one create-only put of the next record
     3. lost: read what won, look for our own operation ids in it, and begin again on top of it
 
-Invariants: an operation id is published at most once; a transaction that was told its version is in
-the log; a put whose answer was lost is settled by reading or repeating that very put, never guessed.
+Invariants: an operation id is published at most once; a transaction that was told its version is
+in the log; a put whose answer was lost is settled by reading or by repeating that very put.
 """
 
 from __future__ import annotations

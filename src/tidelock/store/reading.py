@@ -6,16 +6,19 @@ Lance, without a JVM; every other one runs on Spark. Results are the same rows e
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from tidelock.model.commit import TableState
 from tidelock.model.expressions import Filter, parse_filter
+from tidelock.model.names import quote
 from tidelock.model.schema import TableSchema
+from tidelock.store.frames import FrameSource, scan_frame
 from tidelock.store.tables import Dataset, TableFiles, schema_of
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ ROWS_SHOWN_MAX = 20
 class Engine(Protocol):
     """Where Spark comes from, started on first need."""
 
-    zone: str
+    @property
+    def zone(self) -> str: ...
 
     def get(self) -> SparkSession: ...
 
@@ -104,8 +108,6 @@ class Table:
         self, columns: Sequence[str] | None = None, filter: str | None = None
     ) -> DataFrame:
         """The rows as a Spark DataFrame, read by the executors, fragment by fragment."""
-        from tidelock.store.frames import scan_frame
-
         names = self.resolve(columns)
         if filter is None:
             return scan_frame(self.engine.get(), self.source(), columns=names)
@@ -115,13 +117,11 @@ class Table:
             return scan_frame(session, self.source(), columns=names, filter=condition.lance)
         # The condition may read columns that are not asked for.
         read = [name for name in self.schema.names if name in {*names, *condition.columns}]
-        frame = scan_frame(session, self.source(), columns=read).where(filter)
-        return frame if read == names else frame.select(*[_quoted(name) for name in names])
+        frame = scan_frame(session, self.source(), columns=read).alias(self.name).where(filter)
+        return frame if read == names else frame.select(*[quote(name) for name in names])
 
-    def source(self) -> Any:
+    def source(self) -> FrameSource:
         """What an executor needs to read this pin."""
-        from tidelock.store.frames import FrameSource
-
         return FrameSource(
             uri=self.path,
             version=self.dataset.version,
@@ -147,17 +147,12 @@ class Table:
         return f"Table({self.name!r}, {self.count()} rows, columns=({columns}){key})"
 
     def _repr_html_(self) -> str:
-        import html
-
         rows = self.to_arrow(limit=ROWS_SHOWN_MAX)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in rows.column_names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row.values()) + "</tr>"
+        lines = [
+            "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row.values())
             for row in rows.to_pylist()
-        )
+        ]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
         caption = html.escape(f"{self.name}: {self.count()} rows")
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

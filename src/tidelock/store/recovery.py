@@ -1,11 +1,11 @@
 """Healing: settling what writers that died left behind, from the branch's records alone.
 
-    found                                       done                                outcome
-    its operation id is published               remove the intent                   rolled_forward
-    sealed, and its base still holds            publish it for its actor            rolled_forward
-    anything else                               leave the files to garbage coll.    discarded
-    its branch is gone                          remove                              orphaned_branch_discarded
-    unreadable, or of a newer format            refuse the write, name the file
+    found                                done                              outcome
+    its operation id is published        remove the intent                 rolled_forward
+    sealed, and its base still holds     publish it for its actor          rolled_forward
+    anything else                        leave the files to be collected   discarded
+    its branch is gone                   remove                            orphaned_branch_discarded
+    unreadable, or of a newer format     refuse the write, name the file
 
 Invariants: one audit object per operation id, created only; a live lease is never touched; every
 step may be repeated by anyone after a crash at any point, and by several processes at once.
@@ -14,7 +14,7 @@ Order: publish, audit, remove. A crash after any of them is found again and fini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -79,8 +79,6 @@ def base_holds(sealed: tuple[TableChange, ...], tables: Tables) -> bool:
 
 
 def _at_version(change: TableChange, version: int) -> TableChange:
-    from dataclasses import replace
-
     if change.after is None:
         return change
     return replace(change, after=replace(change.after, changed=version))

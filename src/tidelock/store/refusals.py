@@ -164,7 +164,7 @@ def tell_value(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError, TypeError):
-        return str(scalar)
+        return repr(scalar)
 
 
 def _tell(offenders: Sequence[tuple[int, Any]]) -> str:

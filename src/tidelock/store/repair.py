@@ -72,12 +72,8 @@ class _Adoption:
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         before = tables[self._state.name]
-        after = replace(
-            before, pin=self._foreign.actual, rows=self._foreign.rows, changed=version
-        )
-        return (
-            TableChange(before, after, inserted=self._foreign.rows, deleted=before.rows),
-        )
+        after = replace(before, pin=self._foreign.actual, rows=self._foreign.rows, changed=version)
+        return (TableChange(before, after, inserted=self._foreign.rows, deleted=before.rows),)
 
     def check(self) -> None:
         return

@@ -77,7 +77,8 @@ class Snapshot:
         return run_query(query, self._tables, self.table, self._engine)
 
     def __repr__(self) -> str:
-        return f"Snapshot(branch={self.branch!r}, version={self.version}, tables={len(self._tables)})"
+        count = len(self._tables)
+        return f"Snapshot(branch={self.branch!r}, version={self.version}, tables={count})"
 
     def _repr_html_(self) -> str:
         return self.tables()._repr_html_()

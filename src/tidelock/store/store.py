@@ -192,17 +192,13 @@ class Store:
 
     def snapshot_of(self, head: Head) -> Snapshot:
         return self._leased(
-            Snapshot(
-                self.files, self.engine, head.branch, head.version, head.tables, head.time
-            )
+            Snapshot(self.files, self.engine, head.branch, head.version, head.tables, head.time)
         )
 
     def snapshot_at(self, branch: BranchRef, version: int) -> Snapshot:
         time = self.log.commit_at(branch, version).time if version else None
         tables = self.log.tables_at(branch, version)
-        snapshot = self._leased(
-            Snapshot(self.files, self.engine, branch, version, tables, time)
-        )
+        snapshot = self._leased(Snapshot(self.files, self.engine, branch, version, tables, time))
         if not self.read_only:
             # An old version is not protected by being recent: say now that it is in use.
             self.keeper.renew_all()
@@ -274,9 +270,7 @@ class Store:
         in_use = list(self._began.items())
         # A snapshot needs its pins and nothing else; a transaction also needs what it staged.
         oldest = min((began for one, began in in_use if isinstance(one, Transaction)), default=now)
-        versions = {
-            (one.branch_id, one.version) for one, _ in in_use if isinstance(one, Snapshot)
-        }
+        versions = {(one.branch_id, one.version) for one, _ in in_use if isinstance(one, Snapshot)}
         shown = sorted(versions)[:SNAPSHOTS_LEASED_MAX]
         return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, tuple(shown))
 

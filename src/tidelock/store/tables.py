@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lance
 import numpy as np
@@ -26,6 +26,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 from tidelock.errors import SnapshotExpired, StoreUnavailable
 from tidelock.model.schema import Column, TableSchema
 from tidelock.store import layout
+from tidelock.store.alignment import align_batches, align_table
 from tidelock.store.faults import hit
 from tidelock.store.location import Location
 
@@ -35,7 +36,8 @@ BYTES_PER_FILE_MAX = 512 * 1024 * 1024
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 
-Dataset = lance.LanceDataset
+# Lance has no type stubs: the name says what is meant.
+Dataset: TypeAlias = Any
 Operation = lance.LanceOperation
 Addresses = npt.NDArray[np.uint64]
 
@@ -92,6 +94,10 @@ class TableFiles:
     def write(self, base: Dataset, data: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
         """Write rows as fragments that belong to no version yet."""
         hit("table.before_write")
+        if isinstance(data, pa.Table):
+            data = align_table(data)
+        else:
+            data = pa.RecordBatchReader.from_batches(data.schema, align_batches(data))
         with _lance_failures(base):
             fragments: list[FragmentMetadata] = write_fragments(
                 data,
@@ -106,7 +112,9 @@ class TableFiles:
         """The next pin: the operation applied to a base pin."""
         hit("table.before_commit")
         with _lance_failures(base):
-            dataset = Dataset.commit(base, operation, read_version=base.version, detached=True)
+            dataset = lance.LanceDataset.commit(
+                base, operation, read_version=base.version, detached=True
+            )
         hit("table.after_commit")
         if self._fsync:
             self._sync_version(table_id, base, dataset)
@@ -268,4 +276,9 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-Progress = Callable[[str, int, int], None]
+def numbers(column: pa.ChunkedArray | pa.Array) -> Addresses:
+    """A column of row ids or addresses as a numpy array."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    found: Addresses = column.to_numpy(zero_copy_only=False)
+    return found

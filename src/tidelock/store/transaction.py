@@ -1,4 +1,4 @@
-"""Transactions: any mix of operations on any number of tables, published as one commit or not at all.
+"""Transactions: any mix of operations on any number of tables, as one commit or not at all.
 
 A transaction reads the snapshot at which it began, and its own staged writes on top. Input is
 checked when an operation is called, before anything of it is staged. Small inputs stay in memory
@@ -10,7 +10,7 @@ everything happened.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -89,7 +89,7 @@ class Transaction:
     # Operations
 
     def create_table(
-        self, name: str, schema: object, key: str | list[str] | tuple[str, ...] | None = None
+        self, name: str, schema: object, key: str | Sequence[str] | None = None
     ) -> None:
         """Create an empty table; it exists for everyone once the transaction commits."""
         with self._lock:
@@ -118,7 +118,7 @@ class Transaction:
                 staged.operations.clear()
                 staged.dropped = True
 
-    def append(self, table: str, data: object) -> None:
+    def append(self, table: str, data: Any) -> None:
         """Add rows. On a table with a key, a key that is there already is refused."""
         with self._lock:
             if not self._begins():
@@ -136,7 +136,7 @@ class Transaction:
             self._announce()
             writing.append_stream(staged, given.batches())
 
-    def upsert(self, table: str, data: object) -> None:
+    def upsert(self, table: str, data: Any) -> None:
         """Insert rows, and replace those that have the same key."""
         with self._lock:
             if not self._begins():
@@ -178,7 +178,7 @@ class Transaction:
             staged = self._stage(table)
             return writing.delete(self._view(staged), staged, where)
 
-    def overwrite(self, table: str, data: object) -> None:
+    def overwrite(self, table: str, data: Any) -> None:
         """Replace all rows by these."""
         with self._lock:
             if not self._begins():
@@ -345,9 +345,7 @@ class Transaction:
         return found
 
     def _view(self, staged: StagedTable) -> Table:
-        return Table(
-            self._store.files, self._store.engine, staged.state, staged.current(), self
-        )
+        return Table(self._store.files, self._store.engine, staged.state, staged.current(), self)
 
     def _unknown(self, name: str) -> TableNotFound:
         try:
@@ -373,4 +371,3 @@ class Transaction:
         if self._closed:
             state = f"committed as version {self._commit.version}" if self._commit else "closed"
         return f"Transaction(branch={self.branch.name!r}, base={self.base_version}, {state})"
-

@@ -105,17 +105,20 @@ def _plain(value: Any) -> Any:
         return value.as_py()
     if module == "numpy":
         if type(value).__name__ == "datetime64":
-            scalar = pa.scalar(value)
-            return scalar.as_py() if pa.types.is_date(scalar.type) else _micros(scalar)
+            return _moment(value)
         return value.tolist()
     return value
 
 
-def _micros(scalar: pa.Scalar) -> Any:
-    try:
-        return scalar.cast(pa.timestamp("us")).as_py()
-    except pa.ArrowInvalid as error:
-        raise Misfit("it is finer than microseconds") from error
+def _moment(value: Any) -> Any:
+    """A numpy datetime64 as a date or datetime; numpy itself makes an integer of nanoseconds."""
+    plain = value.item()
+    if not isinstance(plain, int):
+        return plain
+    micros = value.astype("datetime64[us]")
+    if micros != value:
+        raise Misfit("it is finer than microseconds")
+    return micros.item()
 
 
 def _named(value: Any) -> str:
@@ -155,7 +158,7 @@ def _floating(type_: pa.DataType) -> Fit:
         try:
             number = float(value)
             if single:
-                (number,) = struct.unpack("f", struct.pack("f", number))
+                (number,) = struct.unpack("<f", struct.pack("<f", number))
         except (OverflowError, ValueError) as error:
             raise Misfit("it is out of range") from error
         if isinstance(value, int) and number != value:

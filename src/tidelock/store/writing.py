@@ -8,7 +8,8 @@ a stream, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from lance.fragment import FragmentMetadata
 
 from tidelock.errors import InvalidOption, RequiredColumnNull, TidelockError
 from tidelock.model.expressions import Assignment, parse_assignment
+from tidelock.store.frame_staging import find_rows, update_on_spark
 from tidelock.store.inputs import Input, check_unique_keys, rechunk
 from tidelock.store.keys import match_keys
 from tidelock.store.operations import (
@@ -31,7 +33,7 @@ from tidelock.store.operations import (
 )
 from tidelock.store.reading import Table
 from tidelock.store.staging import StagedTable
-from tidelock.store.tables import Addresses, Dataset, TableFiles, with_row_ids
+from tidelock.store.tables import Addresses, Dataset, TableFiles, numbers, with_row_ids
 
 CHUNK_ROWS_MAX = 1024 * 1024
 CHUNK_BYTES_MAX = 128 * 1024 * 1024
@@ -148,7 +150,7 @@ def upsert_stream(staged: StagedTable, batches: Iterable[pa.RecordBatch]) -> Non
         before = after
 
 
-def _constant(table: pa.Table):  # type: ignore[no-untyped-def]
+def _constant(table: pa.Table) -> Callable[[], pa.Table]:
     return lambda: table
 
 
@@ -172,14 +174,12 @@ def delete(view: Table, staged: StagedTable, where: str) -> int:
     """Stage the removal of rows; returns how many."""
     condition = view.condition(where)
     if condition.lance is None:
-        from tidelock.store.frame_staging import find_rows
-
         row_ids, addresses = find_rows(view, where)
     else:
         found = view.dataset.scanner(
             columns=[], filter=condition.lance, with_row_id=True, with_row_address=True
         ).to_table()
-        row_ids, addresses = _numbers(found, "_rowid"), _numbers(found, "_rowaddr")
+        row_ids, addresses = numbers(found.column("_rowid")), numbers(found.column("_rowaddr"))
     if len(row_ids):
         staged.add(Mutation(row_ids, addresses, (), view.dataset.version))
     return len(row_ids)
@@ -204,8 +204,6 @@ def update(
         lance_filter = None if condition is None else condition.lance
         mutation = _update_here(view, staged, parsed, lance_filter)
     else:
-        from tidelock.store.frame_staging import update_on_spark
-
         mutation = update_on_spark(view, staged, parsed, where)
     if mutation is None:
         return 0
@@ -276,17 +274,4 @@ def _refuse_colliding_keys(view: Table, staged: StagedTable, mutation: Mutation)
 
 
 def _without_ids(fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:
-    copies = [FragmentMetadata.from_json(_json(fragment)) for fragment in fragments]
-    for copy in copies:
-        copy.row_id_meta = None
-    return copies
-
-
-def _json(fragment: FragmentMetadata) -> str:
-    import json
-
-    return json.dumps(fragment.to_json())
-
-
-def _numbers(table: pa.Table, name: str) -> Addresses:
-    return table.column(name).combine_chunks().to_numpy()
+    return [dataclasses.replace(fragment, row_id_meta=None) for fragment in fragments]

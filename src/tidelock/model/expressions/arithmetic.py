@@ -94,8 +94,9 @@ def _operation(operator: str, left: Computation, right: Computation, node: exp.E
     if all(kind in INTEGER_BITS for kind in kinds):
         widest = max(kinds, key=lambda kind: INTEGER_BITS[kind])
         result = Operation(widest, operator, left, right, (widest, widest))
-        # Spark adds (multiplies) the constants of a chain first, and that may overflow by itself.
-        if operator != "subtract" and _constants_in_chain(result, operator) > 1:
+        # Spark moves the constants of a chain to its end, so that another step may overflow.
+        chain = _chain(result, operator)
+        if operator != "subtract" and len(chain) > 2 and any(chain):
             raise NeedsSpark(f"the constants in {shown(node)}")
         return result
     if any(kind in FLOATS for kind in kinds):
@@ -114,10 +115,11 @@ def _operation(operator: str, left: Computation, right: Computation, node: exp.E
     return Operation(kind, operator, left, right, (one, two))
 
 
-def _constants_in_chain(node: Computation, operator: str) -> int:
+def _chain(node: Computation, operator: str) -> list[bool]:
+    """For every operand of a + b + ... (or of a * b * ...), whether it is a constant."""
     if isinstance(node, Operation) and node.operator == operator:
-        return sum(_constants_in_chain(side, operator) for side in (node.left, node.right))
-    return int(isinstance(node, Constant))
+        return _chain(node.left, operator) + _chain(node.right, operator)
+    return [isinstance(node, Constant)]
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -264,6 +266,8 @@ def exact(node: Computation, row: Mapping[str, Any]) -> Any:
     left, right = exact(node.left, row), exact(node.right, row)
     if left is None or right is None:
         return None
+    if node.type in FLOATS:
+        left, right = float(left), float(right)
     if node.operator == "multiply":
         return left * right
     return left + right if node.operator == "add" else left - right

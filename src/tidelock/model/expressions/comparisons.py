@@ -24,8 +24,6 @@ from tidelock.model.expressions.literals import (
     FLOATS,
     INTEGER_BITS,
     INTEGER_DIGITS,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
     Literal,
     is_float32,
     read_date,
@@ -35,6 +33,7 @@ from tidelock.model.expressions.literals import (
 )
 from tidelock.model.expressions.syntax import NeedsSpark, shown
 from tidelock.model.schema import Column
+from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
 # True: every row; False: no row; text: the rows that Lance selects by it.
 Condition: TypeAlias = bool | str
@@ -275,4 +274,4 @@ def _micros(value: dt.datetime) -> str:
 
 
 def _mismatch(column: Column, node: exp.Expr) -> str:
-    return f"{column.name} ({column.type}) compared with {shown(node)}"
+    return f"{column.name} ({type_name(column.type)}) compared with {shown(node)}"

@@ -9,7 +9,6 @@ import datetime as dt
 import decimal
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -26,6 +25,7 @@ from tidelock.model.expressions.lance import to_lance
 from tidelock.model.expressions.literals import read
 from tidelock.model.expressions.syntax import NeedsSpark, Scope, bare, parse
 from tidelock.model.schema import Column, TableSchema
+from tidelock.model.types import type_name
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ class Assignment:
         row = rows.slice(low, 1).to_pylist()[0]
         with decimal.localcontext(prec=200):
             value = exact(native, row)
+        kind = type_name(self.column.type)
         inputs = {name: row[name] for name in self.columns}
         where = ", ".join(f"{name} = {given}" for name, given in inputs.items())
         return WrongType(
-            f"{self.sql!r} does not fit column {self.column.name!r} ({self.column.type}): the "
+            f"{self.sql!r} does not fit column {self.column.name!r} ({kind}): the "
             f"first value that overflows is {value}" + (f", where {where}." if where else "."),
             column=self.column.name,
             expression=self.sql,
             value=str(value),
-            type=str(self.column.type),
+            type=kind,
             inputs=str(inputs),
         )
 
@@ -126,17 +127,18 @@ def parse_assignment(
             why_spark = str(part)
     if native is not None:
         storable = check_storable(native, target.type)
+        expected, actual = type_name(target.type), type_name(native.type)
         if storable is False:
             raise WrongType(
-                f"{text!r} is of type {native.type} and cannot be stored in column "
-                f"{target.name!r} ({target.type}). Cast it to the column's type.",
+                f"{text!r} is of type {actual} and cannot be stored in column "
+                f"{target.name!r} ({expected}). Write a value of that type, or a CAST.",
                 column=target.name,
                 expression=text,
-                expected=str(target.type),
-                actual=str(native.type),
+                expected=expected,
+                actual=actual,
             )
         if storable is None:
-            why_spark, native = f"the cast from {native.type} to {target.type}", None
+            why_spark, native = f"the cast from {actual} to {expected}", None
     return Assignment(target, text, syntax.columns, native, why_spark)
 
 
@@ -168,7 +170,7 @@ def sql_literal(value: object) -> str:
 def _check_boolean(tree: exp.Expr, sql: str, scope: Scope) -> None:
     """Refuse a filter that is known not to be a condition, as Spark does, NULL included."""
     node = bare(tree)
-    kind: Any = None
+    kind: pa.DataType | None = None
     column = scope.find(node)
     literal = read(node, scope.zone)
     if column is not None:
@@ -176,9 +178,9 @@ def _check_boolean(tree: exp.Expr, sql: str, scope: Scope) -> None:
     elif literal is not None:
         kind = literal.type
     elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Neg | exp.DPipe | exp.Concat):
-        kind = "no boolean"
+        kind = pa.null()
     if kind is not None and kind != pa.bool_():
         raise InvalidExpression(
-            f"{sql!r} cannot be a filter: it is not a condition ({kind}). Compare it with a value.",
+            f"{sql!r} cannot be a filter: it is not a condition. Compare it with a value.",
             expression=sql,
         )

@@ -29,6 +29,7 @@ from tidelock.model.expressions.comparisons import (
 from tidelock.model.expressions.literals import FLOATS, INTEGER_BITS, NULL, Literal, read
 from tidelock.model.expressions.syntax import NeedsSpark, Scope, bare, has_only, shown
 from tidelock.model.schema import Column
+from tidelock.model.types import type_name
 
 # Lance's parser stops at 50 nested parentheses, and deep trees cost stack in its planner.
 DEPTH_MAX = 16
@@ -117,7 +118,7 @@ class _Translation:
         if column is None:
             raise NeedsSpark(shown(node))
         if not is_comparable(column.type):
-            raise NeedsSpark(f"{shown(node)} has the type {column.type}")
+            raise NeedsSpark(f"{shown(node)} has the type {type_name(column.type)}")
         if "`" in column.name or "." in column.name:
             raise NeedsSpark(f"Lance cannot be asked for a column named {column.name!r}")
         return column
@@ -155,7 +156,8 @@ class _Translation:
         # Lance orders NaNs by their bits; other types would need a cast of every row.
         if peer.type != column.type or peer.type in FLOATS:
             raise NeedsSpark(
-                f"{column.name} ({column.type}) compared with {peer.name} ({peer.type})"
+                f"{column.name} ({type_name(column.type)}) compared with "
+                f"{peer.name} ({type_name(peer.type)})"
             )
         return peer
 

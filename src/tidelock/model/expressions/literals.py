@@ -20,11 +20,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidelock.model.expressions.syntax import bare, has_only
+from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | dt.date | dt.datetime | None
-
-TIMESTAMP = pa.timestamp("us", "UTC")
-TIMESTAMP_NTZ = pa.timestamp("us")
 
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 # The digits of the decimal type that Spark takes for an integer type.
