@@ -281,8 +281,14 @@ class Data:
     def condition(self, depth: int) -> str:
         draw = self.random
         if depth > 0 and draw.random() < 0.7:
-            word = draw.choice(["AND", "OR", "NOT", "NOT AND", "NOT OR"])
+            word = draw.choice(["AND", "OR", "NOT", "NOT AND", "NOT OR", "flat"])
             parts = [self.condition(depth - 1) for _ in range(draw.randint(2, 3))]
+            if word == "flat":
+                # Without parentheses, what is tested is that both agree on which binds tighter.
+                return self.leaf() + "".join(
+                    f" {draw.choice(['AND', 'OR', 'AND NOT', 'OR NOT', 'AND !'])} {self.leaf()}"
+                    for _ in range(draw.randint(1, 4))
+                )
             if word == "NOT":
                 return f"NOT ({parts[0]})"
             joined = f" {word.split()[-1]} ".join(f"({part})" for part in parts)

@@ -16,7 +16,7 @@ A column's COMMENT is read and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -143,17 +143,17 @@ def _type_from_json(value: Any, path: str) -> pa.DataType:
 
 def to_ddl(schema: TableSchema) -> str:
     """The columns as DDL that `parse_schema` reads back; the key is not part of it."""
-    return _spell(schema, spell_name, element_nullability=True, quoted=False)
+    return ", ".join(
+        f"{spell_name(c.name)} {spell_type(c.type)}" + ("" if c.nullable else " NOT NULL")
+        for c in schema.columns
+    )
 
 
 def spark_ddl(schema: TableSchema) -> str:
-    """The columns as DDL for a Spark session: every name quoted, nothing beyond its grammar."""
-    return _spell(schema, quote, element_nullability=False, quoted=True)
-
-
-def _spell(schema: TableSchema, name: Callable[[str], str], **style: bool) -> str:
+    """The columns as DDL for a Spark session: every name quoted, NOT NULL only of whole columns."""
     return ", ".join(
-        f"{name(c.name)} {spell_type(c.type, **style)}" + ("" if c.nullable else " NOT NULL")
+        f"{quote(c.name)} {spell_type(c.type, for_spark=True)}"
+        + ("" if c.nullable else " NOT NULL")
         for c in schema.columns
     )
 

@@ -129,6 +129,11 @@ def _column_name(given: object) -> str:
         raise InvalidSchema(
             f"{name!r} cannot be a column name: it is reserved. Choose another.", column=name
         )
+    if name == "*":
+        raise InvalidSchema(
+            "'*' cannot be a column name: Lance takes it for all columns. Choose another.",
+            column=name,
+        )
     for character in ".`":
         if character in name:
             raise InvalidSchema(
@@ -168,8 +173,8 @@ def _check_key_column(column: Column) -> None:
             column=column.name,
             type=type_name(column.type),
         )
-    # Lance takes the key's names for expressions, and these two forms it cannot read back.
-    if '"' in column.name or column.name == "*":
+    # Lance takes the key's names for expressions, and this one it cannot read back.
+    if '"' in column.name:
         raise InvalidSchema(
             f"Column {column.name!r} cannot be in the key: Lance cannot look up a key column of "
             "this name. Choose another.",

@@ -211,19 +211,19 @@ def inner_fields(type_: pa.DataType) -> list[pa.Field]:
 
 def type_name(type_: pa.DataType) -> str:
     """Spark's name of the type; Arrow's where Spark has none."""
-    return spell_type(type_, element_nullability=True)
+    return spell_type(type_)
 
 
-def spell_type(type_: pa.DataType, *, element_nullability: bool, quoted: bool = False) -> str:
-    """The type in DDL. `quoted` puts every field name in backticks.
+def spell_type(type_: pa.DataType, *, for_spark: bool = False) -> str:
+    """The type in DDL. `for_spark` quotes every field name, and says NOT NULL of nothing inside.
 
-    Spark's grammar cannot say that an element of an ARRAY or a value of a MAP is NOT NULL. With
-    `element_nullability` it is written as `ARRAY<INT NOT NULL>`, which `parse_schema` reads.
+    Spark's grammar cannot say that an element of an ARRAY or a value of a MAP is NOT NULL; here it
+    is `ARRAY<INT NOT NULL>`, which `parse_schema` reads. Of the fields of a STRUCT it can, but then
+    PySpark's `toArrow` fails on a NULL struct.
     """
 
     def inner(field: pa.Field) -> str:
-        required = element_nullability and not field.nullable
-        return spell(field.type) + (" NOT NULL" if required else "")
+        return spell(field.type) + ("" if field.nullable or for_spark else " NOT NULL")
 
     def spell(type_: pa.DataType) -> str:
         kinds = pa.types
@@ -248,8 +248,7 @@ def spell_type(type_: pa.DataType, *, element_nullability: bool, quoted: bool = 
         return str(type_).upper()
 
     def spell_field(field: pa.Field) -> str:
-        name = quote(field.name) if quoted else spell_name(field.name)
-        return f"{name}: {spell(field.type)}" + ("" if field.nullable else " NOT NULL")
+        return f"{quote(field.name) if for_spark else spell_name(field.name)}: {inner(field)}"
 
     return spell(type_)
 

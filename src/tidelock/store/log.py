@@ -97,7 +97,7 @@ class Log:
         hit("publish.before_put")
         self._objects.put_new(layout.record(head.branch.id, record.first), encode(record))
         hit("publish.after_put")
-        return self._remember(_head_at(head.branch, record))
+        return self._remember(_head_at(head.branch, record, tables))
 
     def record_if_ours(self, head: Head, commits: tuple[Commit, ...]) -> Head | None:
         """The head after the record on top of `head`, when that record holds these commits."""
@@ -211,7 +211,13 @@ class Log:
         return record
 
 
-def _head_at(branch: BranchRef, record: Record) -> Head:
+def _head_at(branch: BranchRef, record: Record, tables: Tables | None = None) -> Head:
     newest = record.commits[-1]
-    closed = newest.kind == "closed"
-    return Head(branch, record.last, record.first, Tables.of(record.tables), newest.time, closed)
+    return Head(
+        branch=branch,
+        version=record.last,
+        record=record.first,
+        tables=tables or Tables.of(record.tables),
+        time=newest.time,
+        closed=newest.kind == "closed",
+    )

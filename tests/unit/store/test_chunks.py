@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelock.store.chunks import rechunk, unsliced_batch, unsliced_table
@@ -12,6 +12,7 @@ from tidelock.store.chunks import rechunk, unsliced_batch, unsliced_table
 SIZES = st.lists(st.integers(0, 40), max_size=8)
 
 
+@settings(deadline=None, max_examples=60)
 @given(SIZES, st.integers(1, 50), st.integers(1, 2000), st.integers(0, 200))
 def test_chunks_keep_every_row_in_order_and_stay_within_bounds(
     sizes: list[int], rows_max: int, bytes_max: int, width: int

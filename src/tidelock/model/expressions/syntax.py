@@ -45,6 +45,18 @@ _OPERAND_ENDS = {
 }
 
 
+# Words that may stand before a parenthesis without being called as a function.
+_OPERATORS = {
+    TokenType.AND,
+    TokenType.OR,
+    TokenType.NOT,
+    TokenType.IN,
+    TokenType.LIKE,
+    TokenType.BETWEEN,
+}
+_CASTS = ("CAST", "TRY_CAST")
+
+
 class NeedsSpark(Exception):
     """Not an error: says, while translating, which part only Spark can evaluate."""
 
@@ -138,24 +150,38 @@ def _reason_in_text(sql: str, tokens: Sequence[Token]) -> str | None:
         return "Spark substitutes variables written as ${...}"
     previous: Token | None = None
     for token in tokens:
-        raw = sql[token.start : token.end + 1]
-        kind = token.token_type
-        if token.comments:
-            return "it holds a comment"
-        if kind == TokenType.STRING and "\\" in raw:
-            return f"the escape in {raw}"
-        if kind == TokenType.HEX_STRING and raw[0] not in "xX":
-            return f"the number {raw}"
-        if kind in (TokenType.ISNULL, TokenType.NOTNULL):
-            return raw
-        if kind == TokenType.PLUS and (
-            previous is None or previous.token_type not in _OPERAND_ENDS
-        ):
-            return "a unary plus"
-        after_comma = previous is not None and previous.token_type == TokenType.COMMA
-        if after_comma and kind == TokenType.R_PAREN:
-            return "a comma before a closing parenthesis"
+        reason = _reason_in_token(sql[token.start : token.end + 1], token, previous)
+        if reason is not None:
+            return reason
         previous = token
+    return None
+
+
+def _reason_in_token(raw: str, token: Token, previous: Token | None) -> str | None:
+    kind = token.token_type
+    before = None if previous is None else previous.token_type
+    if token.comments:
+        return "it holds a comment"
+    if kind == TokenType.STRING and "\\" in raw:
+        return f"the escape in {raw}"
+    if kind == TokenType.HEX_STRING and raw[0] not in "xX":
+        return f"the number {raw}"
+    if kind in (TokenType.ISNULL, TokenType.NOTNULL):
+        return raw
+    if kind == TokenType.PLUS and before not in _OPERAND_ENDS:
+        return "a unary plus"
+    if before == TokenType.COMMA and kind == TokenType.R_PAREN:
+        return "a comma before a closing parenthesis"
+    if kind == TokenType.L_PAREN and previous is not None and previous.text[:1].isalpha():
+        # sqlglot makes plain operators and literals of some functions, and may drop arguments.
+        called = before not in _OPERATORS and before != TokenType.STRING
+        if called and previous.text.upper() not in _CASTS:
+            return f"the function {previous.text}"
+    if kind in (TokenType.AND, TokenType.OR, TokenType.LIKE) and (
+        before is None
+        or before in (TokenType.L_PAREN, TokenType.COMMA, *_OPERATORS - {TokenType.NOT})
+    ):
+        return f"the function {raw}"
     return None
 
 

@@ -1,0 +1,171 @@
+"""Writers side by side: threads with group commit, and processes without a coordinator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tidelock
+from bench.lakes import new_lake, rows
+from bench.measure import Claim, folder
+from tidelock.store.faults import FaultyStore
+
+THREADS = 8
+
+
+def rate(work: Callable[[int, int], None], threads: int, each: int) -> float:
+    """Transactions per second of some threads that each run `work(thread, number)`."""
+    failures: list[BaseException] = []
+
+    def run(thread: int) -> None:
+        try:
+            for number in range(each):
+                work(thread, number)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    pool = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    began = time.perf_counter()
+    for thread in pool:
+        thread.start()
+    for thread in pool:
+        thread.join()
+    took = time.perf_counter() - began
+    if failures:
+        raise failures[0]
+    return threads * each / took
+
+
+def append_to(lake: tidelock.Lake, table: str, number: int) -> None:
+    with lake.transaction() as tx:
+        tx.append(table, rows(number, number + 1))
+
+
+def threads_on_tables() -> Iterator[Claim]:
+    names = [f"t{n}" for n in range(THREADS)]
+    for latency, limit, each in ((0.0, 1.6, 100), (0.03, 4.0, 15)):
+        with folder() as path:
+            new_lake(path, names).close()
+            lake = tidelock.open(
+                path,
+                actor="bench",
+                objects=lambda inner, latency=latency: FaultyStore(
+                    inner, 0, latency_seconds=latency
+                ),
+            )
+
+            def work(thread: int, number: int, lake: tidelock.Lake = lake) -> None:
+                append_to(lake, names[thread], number)
+
+            rate(work, THREADS, 5)
+            alone = rate(work, 1, each)
+            together = rate(work, THREADS, each)
+            alone = (alone + rate(work, 1, each)) / 2
+            lake.close()
+            what = "8 threads on 8 tables against 1 thread"
+            if latency:
+                what += ", with 30 ms added to every object operation"
+            yield Claim(
+                what,
+                together / alone,
+                limit,
+                at_least=True,
+                detail=f"{together:.0f} against {alone:.0f} transactions per second",
+            )
+
+
+def threads_on_one_table() -> Iterator[Claim]:
+    with folder() as path:
+        lake = new_lake(path, ["a"], key="id")
+
+        def work(thread: int, number: int) -> None:
+            with lake.transaction() as tx:
+                tx.upsert("a", rows(thread * 10 + number % 10, thread * 10 + number % 10 + 1))
+
+        rate(work, THREADS, 5)
+        alone = rate(work, 1, 100)
+        together = rate(work, THREADS, 100)
+        alone = (alone + rate(work, 1, 100)) / 2
+        versions = [commit.version for commit in lake.log(limit=None)]
+        assert versions == list(range(len(versions), 0, -1)), "history is linear"
+        assert lake.snapshot().table("a").count() == THREADS * 10
+        lake.close()
+        yield Claim(
+            "8 threads upserting one table against 1 thread",
+            together / alone,
+            1.0,
+            at_least=True,
+            detail=f"{together:.0f} against {alone:.0f} transactions per second",
+        )
+
+
+WRITER = """
+import sys, time
+from bench.concurrency import append_to
+import tidelock
+path, count, start = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+lake = tidelock.open(path, actor="bench")
+append_to(lake, "a", start)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(1, count):
+    append_to(lake, "a", start + number)
+print("done", flush=True)
+sys.stdin.readline()
+lake.close()
+"""
+
+
+def process_rate(path: Path, processes: int, each: int, start: int) -> float:
+    """Transactions per second of some processes, without the time that they take to start."""
+    pool = []
+    for number in range(processes):
+        arguments = [str(path), str(each), str(start + number * 100_000)]
+        pool.append(
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in pool:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    began = time.perf_counter()
+    for process in pool:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in pool:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+    took = time.perf_counter() - began
+    for process in pool:
+        process.communicate("end\n")
+        assert process.returncode == 0
+    return processes * (each - 1) / took
+
+
+def processes() -> Iterator[Claim]:
+    with folder() as path:
+        new_lake(path, ["a"]).close()
+        alone = process_rate(path, 1, 400, 0)
+        together = process_rate(path, 8, 100, 10_000_000)
+        alone = (alone + process_rate(path, 1, 400, 50_000_000)) / 2
+        with tidelock.open(path, read_only=True) as lake:
+            assert lake.snapshot().table("a").count() == 400 + 800 + 400
+        yield Claim(
+            "8 processes appending to one table against 1",
+            together / alone,
+            1.0,
+            at_least=True,
+            detail=f"{together:.0f} against {alone:.0f} transactions per second",
+        )
+
+
+CLAIMS = [threads_on_tables, threads_on_one_table, processes]

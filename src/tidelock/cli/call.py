@@ -1,0 +1,198 @@
+"""One call of the command line: which lake it is about, and how it answers.
+
+Owns: the options that every command has, and how a command is registered. They may stand before the
+command or after it; after it wins. What was not given comes from the environment:
+
+    --lake    TIDELOCK_LAKE, else the current directory if it is a lake
+    --actor   TIDELOCK_ACTOR, else the user's name
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidelock.cli import failures
+from tidelock.cli.output import Output
+from tidelock.errors import InvalidOption, LakeNotFound
+
+if TYPE_CHECKING:
+    from tidelock import Lake
+
+LAKE_FILE = Path("_tidelock", "lake.json")
+PANEL = "The lake and the answer"
+
+LakeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lake",
+        "-l",
+        metavar="URI",
+        help="A path, file://, s3://bucket/prefix. Else $TIDELOCK_LAKE, else the current "
+        "directory if it is a lake.",
+        rich_help_panel=PANEL,
+    ),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the object store, such as aws_endpoint=…; may be repeated.",
+        rich_help_panel=PANEL,
+    ),
+]
+ActorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--actor",
+        metavar="NAME",
+        help="Who commits. Else $TIDELOCK_ACTOR, else your user name.",
+        rich_help_panel=PANEL,
+    ),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Answer with one JSON document; an error is a JSON object on stderr.",
+        rich_help_panel=PANEL,
+    ),
+]
+DebugOption = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        help="Show where an error came from. Also TIDELOCK_DEBUG=1.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+COMMON: dict[str, tuple[Any, Any]] = {
+    "lake": (LakeOption, None),
+    "storage_option": (StorageOption, None),
+    "actor": (ActorOption, None),
+    "json": (JsonOption, False),
+    "debug": (DebugOption, False),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    lake: str | None = None
+    storage_option: tuple[str, ...] = ()
+    actor: str | None = None
+    json: bool = False
+    output: Output = field(default_factory=Output)
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        options = {}
+        for given in self.storage_option:
+            key, equals, value = given.partition("=")
+            if not key or not equals:
+                raise InvalidOption(
+                    f"--storage-option {given!r} is not KEY=VALUE.", option=given
+                )
+            options[key.strip()] = value
+        return options
+
+    @property
+    def uri(self) -> str:
+        """The lake that is meant, or an error that says how to name one."""
+        if self.lake:
+            return self.lake
+        named = os.environ.get("TIDELOCK_LAKE")
+        if named:
+            return named
+        if LAKE_FILE.is_file():
+            return "."
+        raise LakeNotFound(
+            "Which lake? The current directory is not one. Name it with --lake URI or "
+            "TIDELOCK_LAKE=URI, or create one: tidelock init shop.lake"
+        )
+
+    def open(self, *, write: bool = False, **engine: str | None) -> Lake:
+        """Open the lake. Commands that only read need no permission to write, and leave nothing."""
+        import tidelock
+
+        return tidelock.open(
+            self.uri,
+            read_only=not write,
+            actor=self.actor,
+            storage_options=self.storage_options,
+            **engine,  # type: ignore[arg-type]
+        )
+
+
+def command(
+    app: typer.Typer, name: str, *, example: str, panel: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register `function(call, ...)` as a command that has the common options too."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        context = inspect.Parameter(
+            "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+        )
+        common = [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for key, (annotation, default) in COMMON.items()
+        ]
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            call = make_call(given.pop("context"), {key: given.pop(key) for key in COMMON})
+            try:
+                function(call, **given)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                _close_stdout()
+                raise typer.Exit(failures.PIPE_CLOSED) from None
+
+        parameters = [
+            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common, context
+        ]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        app.command(name, epilog=shown_example(example), rich_help_panel=panel)(run)
+        return function
+
+    return register
+
+
+def make_call(context: typer.Context, given: dict[str, Any]) -> Call:
+    before: dict[str, Any] = context.find_object(dict) or {}
+    merged = {key: given[key] or before.get(key) for key in COMMON}
+    return Call(
+        merged["lake"],
+        tuple([*(before.get("storage_option") or ()), *(given["storage_option"] or ())]),
+        merged["actor"],
+        bool(merged["json"]),
+        Output(bool(merged["json"])),
+    )
+
+
+def shown_example(example: str) -> str:
+    lines = example.strip().splitlines()
+    return "\n\n".join(["[bold]Example[/bold]", *(f"  {_escaped(line.strip())}" for line in lines)])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _close_stdout() -> None:
+    """Whoever read stdout is gone; what is still buffered must not fail again at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())

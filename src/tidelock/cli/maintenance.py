@@ -1,0 +1,205 @@
+"""`tidelock optimize`, `gc`, `recoveries` and `repair`: keeping a lake quick, small and whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import count, size
+from tidelock.cli.documents import Document
+
+if TYPE_CHECKING:
+    from tidelock.store.repair import RepairReport
+
+PANEL = "Maintenance"
+
+
+def register(app: typer.Typer) -> None:
+    def add(name: str, example: str) -> None:
+        command(app, name, example=example, panel=PANEL)(COMMANDS[name])
+
+    add("optimize", "tidelock optimize orders")
+    add("gc", "tidelock gc --older-than 7d --dry-run")
+    add("recoveries", "tidelock recoveries")
+    add("repair", "tidelock repair")
+
+
+def optimize(
+    call: Call,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Which; else all.")
+    ] = None,
+    branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+) -> None:
+    """Compact tables and bring their key indexes up to date. Changes no row."""
+    commits = []
+    with call.open(write=True) as lake:
+        states = lake.snapshot(branch).states()
+        names = [states[name].name for name in tables] if tables else sorted(states)
+        with call.output.stepping("optimizing") as step:
+            for number, name in enumerate(names):
+                step(number, len(names))
+                commits.extend(lake.optimize([name], branch=branch))
+    call.output.answer(
+        {"tables": names, "commits": [documents.of_commit(commit) for commit in commits]},
+        lambda: call.output.listing(
+            ["version", "done"],
+            [[str(commit.version), commit.message] for commit in commits],
+            f"Nothing to do in {count(len(names), 'table')}.",
+        ),
+    )
+
+
+def gc(
+    call: Call,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="30s, 1h30m, 7d: keep what is younger.")
+    ] = "7d",
+    versions: Annotated[
+        int, typer.Option("--versions", min=0, help="Keep at least so many of each branch.")
+    ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be removed; remove nothing.")
+    ] = False,
+) -> None:
+    """Remove what nobody needs: old versions, and what writers left that never committed.
+
+    Kept are tags, holds, what readers and writers use now, and whatever is younger than AGE.
+    Ends with exit code 6 when a table could not be collected; the others were.
+    """
+    from tidelock.cli import reach
+    from tidelock.errors import StoreError
+
+    with call.open(write=True) as lake:
+        with call.output.stepping("collecting") as step:
+            report = lake.collect_garbage(
+                older_than, versions=versions, dry_run=dry_run, progress=step
+            )
+        document = documents.of_garbage(report, reach.table_names(lake))
+    call.output.answer(document, lambda: _show_garbage(call, document))
+    if report.errors:
+        raise StoreError(
+            f"{count(len(report.errors), 'table')} could not be collected: "
+            f"{'; '.join(report.errors)}. Run it again.",
+            errors=list(report.errors),
+        )
+
+
+def _show_garbage(call: Call, document: Document) -> None:
+    verb = "Would remove" if document["dry_run"] else "Removed"
+    output = call.output
+    if document["files"]:
+        output.listing(
+            ["table", "files", "bytes", ""],
+            [
+                [t["table"] or f"{t['id']} (dropped)", f"{t['files']:,}", size(t["bytes"]), ""]
+                for t in document["tables"]
+                if not t["error"]
+            ],
+            "",
+        )
+        output.line()
+    output.line(
+        f"{verb} {count(document['files'], 'file')}, {size(document['bytes'])}, "
+        f"from before {document['cutoff']}"
+    )
+
+
+def recoveries(call: Call) -> None:
+    """Show what became of operations whose writers died."""
+    with call.open() as lake:
+        found = [documents.of_recovery(recovery) for recovery in lake.recoveries()]
+    call.output.answer(found, lambda: _show_recoveries(call, found, "No writer has died here."))
+
+
+def _show_recoveries(call: Call, found: list[Document], none: str) -> None:
+    call.output.listing(
+        ["time", "outcome", "branch", "version", "actor", "message", "operation"],
+        [
+            [
+                r["time"],
+                r["outcome"],
+                r["branch"],
+                str(r["version"] or ""),
+                r["actor"],
+                r["message"],
+                r["operation_id"],
+            ]
+            for r in found
+        ],
+        none,
+    )
+
+
+def repair(
+    call: Call,
+    table: Annotated[str | None, typer.Argument(help="The table with a foreign commit.")] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Make the foreign commit the table's content.")
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Move the Lance HEAD back to the table's content.")
+    ] = False,
+    discard_intent: Annotated[
+        str | None,
+        typer.Option("--discard-intent", metavar="FILE", help="Remove an unreadable intent."),
+    ] = None,
+) -> None:
+    """Settle what dead writers left, and show what an operator must decide.
+
+    A foreign commit is one that somebody made on a table's Lance HEAD, past Tidelock. It is
+    adopted or discarded on an explicit word, never by itself.
+    """
+    if discard_intent is not None:
+        _discard_intent(call, discard_intent)
+        return
+    with call.open(write=True) as lake:
+        report = lake.repair(table, adopt=adopt, discard=discard)
+    call.output.answer(_of_repair(report), lambda: _show_repair(call, report))
+
+
+def _discard_intent(call: Call, name: str) -> None:
+    from tidelock.cli import reach
+
+    # A lake with an unreadable intent refuses to be opened for writing, so this goes past the handle.
+    key = reach.discard_intent(call.uri, call.storage_options, name)
+    call.output.answer({"discarded_intent": key}, lambda: call.output.line(f"Removed {key}"))
+
+
+def _of_repair(report: RepairReport) -> Document:
+    return {
+        "recovered": [documents.of_recovery(recovery) for recovery in report.recovered],
+        "foreign_commits": [documents.of_foreign(foreign) for foreign in report.foreign],
+        "adopted": documents.of_commit(report.adopted) if report.adopted else None,
+        "discarded": report.discarded,
+    }
+
+
+def _show_repair(call: Call, report: RepairReport) -> None:
+    output = call.output
+    if report.recovered:
+        _show_recoveries(call, [documents.of_recovery(one) for one in report.recovered], "")
+        output.line()
+    if report.adopted:
+        output.line(f"Adopted as version {report.adopted.version}")
+    elif report.discarded:
+        output.line(f"Discarded the foreign commit of {report.discarded}")
+    elif report.foreign:
+        output.listing(
+            ["table", "expected", "found", "rows", "path"],
+            [
+                [f.table, str(f.expected), str(f.actual), f"{f.rows:,}", f.path]
+                for f in report.foreign
+            ],
+            "",
+        )
+        output.line()
+        output.line("Decide for each: tidelock repair TABLE --adopt, or --discard")
+    elif not report.recovered:
+        output.line("Nothing needs a decision.")
+
+
+COMMANDS = {"optimize": optimize, "gc": gc, "recoveries": recoveries, "repair": repair}

@@ -1,0 +1,162 @@
+"""What a command prints: one JSON document, or text for people.
+
+Owns: the two consoles. Answers go to stdout; progress and notes go to stderr, and progress only
+when it is a terminal. Nothing that comes from data is taken as markup or reaches a terminal as a
+control character.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidelock.cli.cells import NULL, cell, printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# Text that is piped to another program is not folded to any width.
+PIPE_WIDTH = 100_000
+COLUMN_WIDTH_MIN = 8
+RIGHT = frozenset({"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"})
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command end as it does for every closed pipe, not by rich's own exit."""
+        raise
+
+
+class Output:
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        terminal = sys.stdout.isatty()
+        self.console = _Console(
+            file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False, markup=False
+        )
+        self.notes = _Console(file=sys.stderr, highlight=False, markup=False)
+
+    def answer(self, document: object, show: Callable[[], None]) -> None:
+        """The document with --json; else what `show` prints."""
+        if self.as_json:
+            self.document(document)
+        else:
+            show()
+
+    def document(self, document: object) -> None:
+        self.raw(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    def raw(self, text: str) -> None:
+        sys.stdout.write(text)
+
+    def line(self, text: str = "", style: str = "") -> None:
+        self.console.print(Text(text, style), soft_wrap=True)
+
+    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Names and values, one pair per line, aligned."""
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            text = Text(f"{name.ljust(width)}  ", "dim").append(Text(printable(value), "not dim"))
+            self.console.print(text, soft_wrap=True)
+
+    def listing(self, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+        """A table of facts about the lake, or the sentence `none`."""
+        if not rows:
+            self.line(none, "dim")
+            return
+        texts = [[Text(printable(value)) for value in row] for row in rows]
+        self._table(columns, texts, [name in RIGHT for name in columns])
+
+    def rows(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]
+    ) -> None:
+        """Rows of data: as a table if it fits, else one value per line."""
+        texts = [
+            [
+                Text(NULL, "dim italic") if value is None else Text(cell(value, not is_number))
+                for value, is_number in zip(row, numeric, strict=True)
+            ]
+            for row in rows
+        ]
+        if self.console.width >= _narrowest(columns):
+            self._table([printable(name) for name in columns], texts, numeric)
+        else:
+            self._records(columns, texts)
+
+    def _table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[bool]
+    ) -> None:
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+        for name, is_right in zip(columns, right, strict=True):
+            table.add_column(
+                Text(name), justify="right" if is_right else "left", overflow="fold"
+            )
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def _records(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        width = max(len(printable(name)) for name in columns)
+        for number, row in enumerate(rows, start=1):
+            self.line(f"row {number}", "bold")
+            for name, value in zip(columns, row, strict=True):
+                named = Text(f"  {printable(name).ljust(width)}  ", "dim")
+                self.console.print(named.append(value), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A remark that is not part of the answer."""
+        self.notes.print(Text(text, "dim"), soft_wrap=True)
+
+    @contextmanager
+    def counting(self, what: str, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+        """Shows how many there were so far and how fast; the yielded function adds to them."""
+        from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+
+        class Counted(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                seconds = task.elapsed or 0
+                rate = f", {task.completed / seconds:,.0f}/s" if seconds > 1 else ""
+                return Text(f"{task.completed:,.0f} {unit}{rate}")
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), Counted())
+        with self._progress(*columns, TimeElapsedColumn()) as progress:
+            task = progress.add_task(what, total=None)
+            yield lambda number: progress.advance(task, number)
+
+    @contextmanager
+    def stepping(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """Shows how many of how many steps are done; the yielded function says so."""
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with self._progress(*columns) as progress:
+            task = progress.add_task(what, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Shows that something is going on."""
+        if not self.notes.is_terminal:
+            yield
+            return
+        with self.notes.status(what):
+            yield
+
+    def _progress(self, *columns: Any) -> Progress:
+        from rich.progress import Progress
+
+        shown = self.notes.is_terminal
+        return Progress(*columns, console=self.notes, transient=True, disable=not shown)
+
+
+def _narrowest(columns: Sequence[str]) -> int:
+    """The width under which a table of these columns cannot be read."""
+    return sum(max(min(len(name), COLUMN_WIDTH_MIN), 4) + 2 for name in columns)

@@ -1,0 +1,175 @@
+"""`tidelock init` and `tidelock status`: a lake as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import count, moment
+from tidelock.cli.documents import Document
+
+if TYPE_CHECKING:
+    from tidelock import Lake
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "init", example="tidelock init shop.lake")(init)
+    command(app, "status", example="tidelock status --lake shop.lake")(status)
+
+
+def init(
+    call: Call,
+    uri: Annotated[
+        str | None,
+        typer.Argument(metavar="[URI]", help="Where the lake is to be; else --lake, else here."),
+    ] = None,
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="Succeed when there is a lake already.")
+    ] = False,
+) -> None:
+    """Create an empty lake."""
+    import os
+
+    import tidelock
+    from tidelock.errors import InvalidOption, LakeExists
+    from tidelock.store.location import locate
+    from tidelock.store.store import create_lake
+
+    if uri and call.lake and uri != call.lake:
+        raise InvalidOption(f"Two lakes were named: {uri!r} and {call.lake!r}. Name one.")
+    where = uri or call.lake or os.environ.get("TIDELOCK_LAKE") or "."
+    location = locate(where, call.storage_options)
+    if location.kind == "memory":
+        raise InvalidOption(
+            f"{where!r} would be gone when this command ends. Use a path or s3://bucket/prefix.",
+            uri=where,
+        )
+    created = True
+    try:
+        create_lake(location.objects())
+    except LakeExists:
+        if not exist_ok:
+            raise LakeExists(
+                f"There is a lake at {where!r} already. Use it, or say --exist-ok.", uri=where
+            ) from None
+        created = False
+    lake = tidelock.open(where, read_only=True, storage_options=call.storage_options)
+    document = {"uri": lake.uri, "id": lake.id, "created": created}
+
+    def show() -> None:
+        verb = "Created an empty lake" if created else "There is a lake"
+        call.output.line(f"{verb} at {lake.uri}")
+
+    call.output.answer(document, show)
+
+
+def status(
+    call: Call,
+    branch: Annotated[
+        str, typer.Option("--branch", "-b", help="Whose tables to list.")
+    ] = "main",
+) -> None:
+    """Show a lake as a whole: branches, tables, who is writing, what needs a decision."""
+    with call.open() as lake:
+        document = _status(lake, branch)
+    call.output.answer(document, lambda: _show_status(call, document))
+
+
+def _status(lake: Lake, branch: str) -> Document:
+    from tidelock.cli import reach
+
+    number, created = reach.format_of(lake)
+    intents, unreadable = reach.intents_of(lake)
+    return {
+        "uri": lake.uri,
+        "id": lake.id,
+        "format": number,
+        "created": moment(created),
+        "branches": [_branch(lake, ref.name) for ref in lake.branches()],
+        "branch": branch,
+        "tables": [documents.of_table(state) for state in lake.tables(branch=branch)],
+        "tags": len(lake.tags()),
+        "intents": [documents.of_intent(intent) for intent in intents],
+        "unreadable_intents": [documents.of_unreadable(intent) for intent in unreadable],
+        "recoveries": len(lake.recoveries()),
+        "foreign_commits": [documents.of_foreign(one) for one in reach.foreign_commits(lake)],
+    }
+
+
+def _branch(lake: Lake, name: str) -> Document:
+    snapshot = lake.snapshot(name)
+    states = snapshot.tables()
+    return {
+        "name": name,
+        "version": snapshot.version,
+        # The empty lake was not made at any time.
+        "time": moment(snapshot.time) if snapshot.time and snapshot.version else None,
+        "tables": len(states),
+        "rows": sum(state.rows for state in states),
+    }
+
+
+def _show_status(call: Call, document: Document) -> None:
+    output = call.output
+    output.facts(
+        [
+            ("lake", document["uri"]),
+            ("id", document["id"]),
+            ("format", str(document["format"])),
+            ("created", document["created"]),
+            ("tags", str(document["tags"])),
+            ("recoveries", str(document["recoveries"])),
+        ]
+    )
+    output.line()
+    output.listing(
+        ["branch", "version", "last commit", "tables", "rows"],
+        [
+            [b["name"], str(b["version"]), b["time"] or "", str(b["tables"]), f"{b['rows']:,}"]
+            for b in document["branches"]
+        ],
+        "",
+    )
+    output.line()
+    output.listing(
+        ["table", "rows", "key", "changed in"],
+        [
+            [t["name"], f"{t['rows']:,}", ", ".join(t["key"]), f"version {t['changed']}"]
+            for t in document["tables"]
+        ],
+        'No tables yet. Create one: tidelock table create orders "id BIGINT NOT NULL" --key id',
+    )
+    if document["intents"]:
+        output.line()
+        output.listing(
+            ["writing now", "branch", "owner", "since", "message"],
+            [
+                [i["actor"], i["branch"], i["owner"], i["created"], i["message"]]
+                for i in document["intents"]
+            ],
+            "",
+        )
+    _show_decisions(call, document)
+
+
+def _show_decisions(call: Call, document: Document) -> None:
+    """What stays as it is until an operator decides."""
+    output = call.output
+    for intent in document["unreadable_intents"]:
+        output.line()
+        output.line(f"The intent {intent['file']} cannot be read ({intent['cause']}).", "bold red")
+        output.line(
+            "Writing is refused until it is looked into. Then remove it: "
+            f"tidelock repair --discard-intent {intent['file']}"
+        )
+    for foreign in document["foreign_commits"]:
+        output.line()
+        output.line(
+            f"Somebody else committed Lance version {foreign['actual']} of {foreign['table']} "
+            f"({count(foreign['rows'], 'row')}).",
+            "bold red",
+        )
+        output.line(f"Decide: tidelock repair {foreign['table']} --adopt, or --discard")

@@ -1,0 +1,55 @@
+"""The names that users rely on."""
+
+from __future__ import annotations
+
+import pickle
+
+import tidelock
+from tidelock import errors
+
+
+def test_the_door_exports_exactly_these_names() -> None:
+    assert sorted(tidelock.__all__) == [
+        "Commit",
+        "Lake",
+        "Snapshot",
+        "Table",
+        "TableChange",
+        "TableState",
+        "Transaction",
+        "errors",
+        "open",
+    ]
+
+
+def test_a_lake_has_these_methods() -> None:
+    public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
+    assert public == {
+        "actor", "branches", "changes", "close", "collect_garbage", "create_branch",
+        "create_table", "delete_branch", "delete_tag", "drop_table", "find_operation", "hold",
+        "id", "intents", "log", "mirror", "optimize", "recoveries", "release", "repair", "run",
+        "snapshot", "spark", "sql", "table", "tables", "tag", "tags", "transaction", "uri",
+    }  # fmt: skip
+
+
+def every_error() -> list[type[errors.TidelockError]]:
+    found = [errors.TidelockError]
+    for kind in found:
+        found.extend(kind.__subclasses__())
+    return found
+
+
+def test_every_error_has_a_condition_of_its_own_and_stands_in_the_tree() -> None:
+    kinds = every_error()
+    assert len({kind.condition for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        assert kind.__name__ in (errors.__doc__ or "")
+
+
+def test_an_error_pickles_with_its_evidence() -> None:
+    for kind in every_error():
+        error = kind("it happened", table="orders", values=[1, 2])
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert (copy.message, copy.table, copy.values) == ("it happened", "orders", [1, 2])
+        assert copy.to_dict()["condition"] == kind.condition

@@ -1,0 +1,55 @@
+"""The repository keeps its own rules: sizes, names, words, openings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 600
+BANNED_MODULES = {"utils", "util", "helpers", "common", "manager", "misc", "base2"}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b|NotImplementedError")
+BEYOND_CONNECT = re.compile(r"\b(_jvm|_jdf|sparkContext|SparkContext)\b|\.rdd\b")
+MACHINE_PATH = re.compile(r"/(work|farm|root|home/[a-z]+)/")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
+
+
+SOURCES = tracked("src/*.py")
+PYTHON = tracked("*.py")
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(SOURCES) > 20
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= LINES_MAX
+    assert path.stem not in BANNED_MODULES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_what_it_owns_and_is_finished(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert ast.get_docstring(ast.parse(text)), "a module opens with what it owns"
+    assert not UNFINISHED.search(text)
+    assert not BEYOND_CONNECT.search(text)
+    assert "import pandas" not in text
+
+
+def test_no_file_names_a_path_of_a_machine() -> None:
+    this = Path(__file__)
+    texts = [
+        p for p in tracked() if p != this and p.suffix in {".py", ".md", ".toml", ".sh", ".txt"}
+    ]
+    found = [str(path.relative_to(ROOT)) for path in texts if MACHINE_PATH.search(path.read_text())]
+    assert found == []
