@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 import types
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.process import BaseProcess
@@ -92,6 +93,12 @@ def files_of(uri: str | Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
+def collect_all(lake: Lake, **options: Any) -> Any:
+    """Collect everything that is garbage by now: a file system's clock ticks in milliseconds."""
+    time.sleep(0.03)
+    return lake.collect_garbage(older_than=0, **options)
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -101,6 +108,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 # Processes
 
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tidelock", "lakes"])
 

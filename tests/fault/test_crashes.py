@@ -17,7 +17,18 @@ import pytest
 
 import tidelock
 import writers
-from lakes import age, check_log, contents, copy_lake, end, files_of, run, start, wait_until
+from lakes import (
+    age,
+    check_log,
+    collect_all,
+    contents,
+    copy_lake,
+    end,
+    files_of,
+    run,
+    start,
+    wait_until,
+)
 from tidelock.store.faults import recorded
 from writers import ACTOR, AFTER, BEFORE, OPERATION
 
@@ -82,9 +93,9 @@ def test_a_writer_killed_at_any_step_leaves_the_lake_before_or_after(
             # Whatever happened, trying again with the same id ends in the one commit.
             writers.write_with(lake, streaming)
             assert contents(lake) == AFTER
-            lake.collect_garbage(older_than=0)
+            collect_all(lake)
             assert contents(lake) == AFTER
-            assert lake.collect_garbage(older_than=0).files == 0
+            assert collect_all(lake).files == 0
             check_log(lake)
 
 
@@ -239,16 +250,16 @@ def test_a_mirror_killed_at_any_step_is_not_taken_for_a_foreign_commit(
 def test_what_a_killed_writer_staged_is_collected(copies: Iterator[str]) -> None:
     uri = next(copies)
     with tidelock.open(uri) as lake:
-        lake.collect_garbage(older_than=0)
+        collect_all(lake)
         live = files_of(uri)
     kill_at(("publish.before_put", 1), writers.write, uri, False)
     orphans = files_of(uri) - live
     assert orphans
     age(uri)
     with tidelock.open(uri) as lake:
-        plan = lake.collect_garbage(older_than=0, dry_run=True)
+        plan = collect_all(lake, dry_run=True)
         assert files_of(uri) - live == orphans
-        done = lake.collect_garbage(older_than=0)
+        done = collect_all(lake)
         assert (done.files, done.size_bytes) == (plan.files, plan.size_bytes)
         assert files_of(uri) == live
         assert contents(lake) == BEFORE

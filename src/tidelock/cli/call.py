@@ -99,9 +99,7 @@ class Call:
         for given in self.storage_option:
             key, equals, value = given.partition("=")
             if not key or not equals:
-                raise InvalidOption(
-                    f"--storage-option {given!r} is not KEY=VALUE.", option=given
-                )
+                raise InvalidOption(f"--storage-option {given!r} is not KEY=VALUE.", option=given)
             options[key.strip()] = value
         return options
 
@@ -161,7 +159,9 @@ def command(
                 raise typer.Exit(failures.PIPE_CLOSED) from None
 
         parameters = [
-            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common, context
+            *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own),
+            *common,
+            context,
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -176,7 +176,7 @@ def make_call(context: typer.Context, given: dict[str, Any]) -> Call:
     merged = {key: given[key] or before.get(key) for key in COMMON}
     return Call(
         merged["lake"],
-        tuple([*(before.get("storage_option") or ()), *(given["storage_option"] or ())]),
+        (*(before.get("storage_option") or ()), *(given["storage_option"] or ())),
         merged["actor"],
         bool(merged["json"]),
         Output(bool(merged["json"])),
@@ -185,7 +185,7 @@ def make_call(context: typer.Context, given: dict[str, Any]) -> Call:
 
 def shown_example(example: str) -> str:
     lines = example.strip().splitlines()
-    return "\n\n".join(["[bold]Example[/bold]", *(f"  {_escaped(line.strip())}" for line in lines)])
+    return "\n".join(["[bold]Example[/bold]", *(f"  {_escaped(line.strip())}" for line in lines)])
 
 
 def _escaped(text: str) -> str:

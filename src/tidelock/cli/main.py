@@ -23,7 +23,7 @@ Start with [bold]tidelock init shop.lake[/bold]; every command has an example in
 
 def _epilog() -> str:
     codes = [f"  {code:>3}  {meaning}" for code, meaning in failures.EXIT_CODES]
-    return "\n\n".join(["[bold]Exit codes[/bold]", *codes])
+    return "\n".join(["[bold]Exit codes[/bold]", *codes])
 
 
 app = typer.Typer(
@@ -79,6 +79,8 @@ def run(arguments: Sequence[str]) -> int:
         code: Any = typer.main.get_command(app).main(
             args=given, prog_name="tidelock", standalone_mode=False
         )
+        if code == failures.INTERRUPTED:
+            _say("interrupted")
         return code if isinstance(code, int) else failures.OK
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")

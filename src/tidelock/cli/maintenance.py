@@ -12,19 +12,17 @@ from tidelock.cli.cells import count, size
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
+    from tidelock.model.commit import Commit
     from tidelock.store.repair import RepairReport
 
 PANEL = "Maintenance"
 
 
 def register(app: typer.Typer) -> None:
-    def add(name: str, example: str) -> None:
-        command(app, name, example=example, panel=PANEL)(COMMANDS[name])
-
-    add("optimize", "tidelock optimize orders")
-    add("gc", "tidelock gc --older-than 7d --dry-run")
-    add("recoveries", "tidelock recoveries")
-    add("repair", "tidelock repair")
+    command(app, "optimize", example="tidelock optimize orders", panel=PANEL)(optimize)
+    command(app, "gc", example="tidelock gc --older-than 7d --dry-run", panel=PANEL)(gc)
+    command(app, "recoveries", example="tidelock recoveries", panel=PANEL)(recoveries)
+    command(app, "repair", example="tidelock repair", panel=PANEL)(repair)
 
 
 def optimize(
@@ -35,7 +33,7 @@ def optimize(
     branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
 ) -> None:
     """Compact tables and bring their key indexes up to date. Changes no row."""
-    commits = []
+    commits: list[Commit] = []
     with call.open(write=True) as lake:
         states = lake.snapshot(branch).states()
         names = [states[name].name for name in tables] if tables else sorted(states)
@@ -56,7 +54,8 @@ def optimize(
 def gc(
     call: Call,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="30s, 1h30m, 7d: keep what is younger.")
+        str,
+        typer.Option("--older-than", metavar="AGE", help="30s, 1h30m, 7d: keep what is younger."),
     ] = "7d",
     versions: Annotated[
         int, typer.Option("--versions", min=0, help="Keep at least so many of each branch.")
@@ -164,7 +163,7 @@ def repair(
 def _discard_intent(call: Call, name: str) -> None:
     from tidelock.cli import reach
 
-    # A lake with an unreadable intent refuses to be opened for writing, so this goes past the handle.
+    # A lake with an unreadable intent refuses to be opened for writing: this goes past the handle.
     key = reach.discard_intent(call.uri, call.storage_options, name)
     call.output.answer({"discarded_intent": key}, lambda: call.output.line(f"Removed {key}"))
 
@@ -200,6 +199,3 @@ def _show_repair(call: Call, report: RepairReport) -> None:
         output.line("Decide for each: tidelock repair TABLE --adopt, or --discard")
     elif not report.recovered:
         output.line("Nothing needs a decision.")
-
-
-COMMANDS = {"optimize": optimize, "gc": gc, "recoveries": recoveries, "repair": repair}

@@ -96,9 +96,7 @@ class Output:
     ) -> None:
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
         for name, is_right in zip(columns, right, strict=True):
-            table.add_column(
-                Text(name), justify="right" if is_right else "left", overflow="fold"
-            )
+            table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
         for row in rows:
             table.add_row(*row)
         self.console.print(table)

@@ -68,9 +68,7 @@ def init(
 
 def status(
     call: Call,
-    branch: Annotated[
-        str, typer.Option("--branch", "-b", help="Whose tables to list.")
-    ] = "main",
+    branch: Annotated[str, typer.Option("--branch", "-b", help="Whose tables to list.")] = "main",
 ) -> None:
     """Show a lake as a whole: branches, tables, who is writing, what needs a decision."""
     with call.open() as lake:

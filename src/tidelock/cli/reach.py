@@ -14,8 +14,8 @@ from itertools import islice
 from tidelock import Lake
 from tidelock.errors import (
     CommitNotFound,
-    InvalidOption,
     IntentUnreadable,
+    InvalidOption,
     ObjectMissing,
     VersionNotFound,
 )
@@ -88,9 +88,7 @@ def log_of_table(lake: Lake, branch: str, table: str, limit: int | None) -> list
     head = lake._store.branches.head(branch)
     state = head.tables[table]
     found = changes_of(lake._store.log, head.branch, state.id, state.changed, since=0)
-    return [
-        lake._store.log.commit_at(head.branch, version) for version, _ in islice(found, limit)
-    ]
+    return [lake._store.log.commit_at(head.branch, version) for version, _ in islice(found, limit)]
 
 
 def format_of(lake: Lake) -> tuple[int, datetime]:
@@ -117,7 +115,9 @@ def intents_of(lake: Lake) -> tuple[list[Intent], list[UnreadableIntent]]:
 def foreign_commits(lake: Lake) -> list[Foreign]:
     """Commits that others made on the Lance HEAD of mirrored tables. Opens no other table."""
     store = lake._store
-    mirrored = {_file(info.key).removesuffix(".json") for info in store.objects.list(layout.MIRRORS)}
+    mirrored = {
+        _file(info.key).removesuffix(".json") for info in store.objects.list(layout.MIRRORS)
+    }
     states = [state for state in lake.snapshot().tables() if state.id in mirrored]
     found = (foreign_commit(store, state) for state in states)
     return [foreign for foreign in found if foreign is not None]

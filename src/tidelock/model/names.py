@@ -56,8 +56,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "There are none yet."
-    close = difflib.get_close_matches(name, names, n=1)
+    folded = {fold(known_name): known_name for known_name in names}
+    close = difflib.get_close_matches(fold(name), folded, n=1)
     if close:
-        return f"Did you mean {close[0]!r}?"
+        return f"Did you mean {folded[close[0]]!r}?"
     shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
     return f"There are: {shown}."

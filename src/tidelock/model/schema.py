@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidelock.errors import ColumnNotFound, InvalidName, InvalidSchema
 from tidelock.model.names import check_name, fold, suggest
-from tidelock.model.types import inner_fields, normal_type, type_name, walk
+from tidelock.model.types import inner_fields, normal_type, type_name
 
 # Columns that Tidelock adds to changes, and columns that Lance keeps for itself.
 RESERVED_NAMES = frozenset(
@@ -65,13 +65,9 @@ class TableSchema:
         return tuple(i for i, column in enumerate(self.columns) if holds_required(column.type))
 
     @cached_property
-    def with_structs(self) -> tuple[int, ...]:
-        """The positions of the columns that are or hold a struct."""
-        return tuple(
-            i
-            for i, column in enumerate(self.columns)
-            if any(pa.types.is_struct(inner) for inner in walk(column.type))
-        )
+    def nested(self) -> tuple[int, ...]:
+        """The positions of the columns that are an ARRAY, a MAP or a STRUCT."""
+        return tuple(i for i, c in enumerate(self.columns) if pa.types.is_nested(c.type))
 
     @cached_property
     def _by_fold(self) -> Mapping[str, Column]:

@@ -4,8 +4,9 @@ Owns: how rows are cut before they are written.
 Invariants: a chunk has at most rows_max rows, and at most bytes_max bytes unless it is one row;
 no row is lost, repeated or moved.
 
-Lance 14 fails on a slice of an array whose struct holds a struct or a nullable BOOLEAN: loudly, in
-its encoder, after staging began. So nothing with a struct in it leaves here as a slice.
+Lance 14 fails on some slices of nested arrays (a struct in a struct, a nullable BOOLEAN in a
+struct, strings in an empty list): loudly, in its encoder, after staging began. So nothing nested
+leaves here as a slice.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-
-from tidelock.model.types import is_list_like, walk
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
@@ -55,10 +54,7 @@ def cut(rows: Any, rows_max: int, bytes_max: int) -> Iterator[Any]:
 
 
 def unsliced_table(table: pa.Table) -> pa.Table:
-    """The table, with no struct in it cut by a slice, and none cut when it is read by batches.
-
-    Only worth asking of a table that has a struct in it.
-    """
+    """The table, with nothing nested cut by a slice, also when it is read by batches."""
     layouts = {tuple(len(c) for c in column.chunks) for column in table.columns}
     if len(layouts) == 1 and all(
         _stands_alone(chunk) for column in table.columns for chunk in column.chunks
@@ -69,7 +65,7 @@ def unsliced_table(table: pa.Table) -> pa.Table:
 
 
 def unsliced_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, with no struct in it cut by a slice."""
+    """The batch, with nothing nested cut by a slice."""
     if all(_stands_alone(column) for column in batch.columns):
         return batch
     columns = [c if _stands_alone(c) else _copy(c) for c in batch.columns]
@@ -81,23 +77,26 @@ def _copy(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
-def _holds_struct(type_: pa.DataType) -> bool:
-    return any(pa.types.is_struct(inner) for inner in walk(type_))
-
-
 def _stands_alone(array: Any) -> bool:
-    """Whether the array shows the whole of its buffers, or has no struct in it."""
-    type_ = array.type
-    if not pa.types.is_nested(type_) or not _holds_struct(type_):
-        return True
+    """Whether the array is not nested, or shows the whole of its buffers."""
+    return not pa.types.is_nested(array.type) or _is_whole(array)
+
+
+def _is_whole(array: Any) -> bool:
     if array.offset:
         return False
+    type_ = array.type
     if pa.types.is_struct(type_):
-        return all(_stands_alone(array.field(i)) for i in range(type_.num_fields))
-    if not len(array):
+        return all(_is_whole(array.field(i)) for i in range(type_.num_fields))
+    if pa.types.is_list(type_):
+        parts = [array.values]
+    elif pa.types.is_map(type_):
+        parts = [array.keys, array.items]
+    else:
         return True
-    values = array.values if is_list_like(type_) else array.items
     offsets = array.offsets
-    if offsets[0].as_py() != 0 or offsets[-1].as_py() != len(values):
-        return False
-    return _stands_alone(values) and (is_list_like(type_) or _stands_alone(array.keys))
+    return (
+        offsets[0].as_py() == 0
+        and offsets[len(array)].as_py() == len(parts[0])
+        and all(_is_whole(part) for part in parts)
+    )

@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from tidelock.errors import QueryFailed, TidelockError
 from tidelock.model.schema import TableSchema
-from tidelock.store.alignment import align_batches
 from tidelock.store.frames import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.inputs import read_input
+from tidelock.store.lance_input import batches_for_lance
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -199,7 +199,8 @@ def _write(
     from lance.fragment import write_fragments
 
     given = read_input(chain([first], filled), target.schema, target.name)
-    source = _Source(align_batches(given.batches()))
+    batches = batches_for_lance(given.batches(), target.schema.arrow, rows_per_file)
+    source = _Source(batches)
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)
     try:

@@ -9,8 +9,11 @@ and every file that is younger than the cutoff, because somebody may be staging 
 
 Invariants: nothing that is needed is removed, also while writers run; a table whose marking failed
 is left alone and reported; running again converges.
-A writer whose lease ran out may wake up late. Before its files are swept, every branch it may be
-writing to gets one more record (a fence), so that its put loses and it finds its lease gone.
+A lease tells how long its oldest transaction had been running when it was written; it became
+visible up to `lease_seconds` later (after that its writer gives up), so that much is added.
+A writer whose lease ran out may wake up late. Before anything is marked, every branch it may be
+writing to gets one more record (a fence): its put came before, and is marked, or it loses, and the
+writer finds its lease gone.
 After a crash: some garbage is gone and some is left; the next run finds the rest.
 """
 
@@ -20,24 +23,31 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import lance
 
-from tidelock.errors import BranchDeleted, SnapshotExpired, TidelockError
+from tidelock.errors import (
+    BranchDeleted,
+    LeaseLost,
+    ObjectMissing,
+    SnapshotExpired,
+    StoreError,
+    TidelockError,
+)
 from tidelock.model.commit import BranchRef, TableChange, Tables
 from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.holds import holds
-from tidelock.store.intents import Lease, expired, now, read_intent
+from tidelock.store.intents import Held, Lease, expired, now, read_intent, store_now
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.publish import Pending
-from tidelock.store.records import decode, encode
-from tidelock.store.tables import Dataset, fragment_files, manifest_file
+from tidelock.store.records import decode
+from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -92,61 +102,106 @@ def collect(
     if not dry_run:
         store.heal()
         store.keeper.renew_all()
-    with _announced(store, dry_run):
-        listed = _list_files(store)
-        cutoff, dead = _cutoff(store, now() - older_than)
-        pins = mark(store, cutoff, versions)
+    with _announced(store, dry_run) as announced:
+        moment = store_now(store.objects)
+        listed, failed = _list_files(store)
+        cutoff, dead = _cutoff(store, moment - older_than, moment)
         if dead and not dry_run:
             _fence(store, dead)
-        swept = []
+        pins = mark(store, cutoff, versions, moment)
+        swept = list(failed)
         for number, (table_id, files) in enumerate(sorted(listed.items())):
-            swept.append(_sweep(store, table_id, files, pins.get(table_id), cutoff, dry_run))
+            doomed = _Sweep(store, table_id, files, pins.get(table_id), cutoff)
+            swept.append(doomed.plan() if announced is None else doomed.run(announced))
             if progress is not None:
                 progress(number + 1, len(listed))
     touched = [one for one in swept if one.files or one.error]
     return GarbageReport(tuple(touched), dry_run, cutoff)
 
 
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    lease_seconds: float
+    format: int = 1
+
+
 @contextmanager
-def _announced(store: Store, dry_run: bool) -> Iterator[None]:
+def _announced(store: Store, dry_run: bool) -> Iterator[Held | None]:
     """Say that a collection runs: whoever names an old commit now checks that it is still there."""
     if dry_run:
-        yield
+        yield None
         return
     key = f"{layout.COLLECTIONS}/{secrets.token_hex(8)}.json"
-    store.objects.put(key, encode({"format": 1}))
+    content = _Collection(store.lease_seconds)
+    held = Held(key, store.lease_seconds, lambda: content, final=True)
+    store.keeper.hold(held)
     try:
-        yield
+        yield held
     finally:
-        store.objects.delete(key)
+        # What cannot be removed expires.
+        with suppress(StoreError):
+            store.keeper.release(held)
 
 
 def collection_runs(objects: Objects, lease_seconds: float) -> bool:
     infos = objects.list(layout.COLLECTIONS)
-    return any(not expired(info, max(lease_seconds, 600), now()) for info in infos)
+    return any(not expired(info, _announced_seconds(objects, info), now()) for info in infos)
 
 
-def _list_files(store: Store) -> dict[str, list[ObjectInfo]]:
+def _announced_seconds(objects: Objects, info: ObjectInfo) -> float:
+    try:
+        return decode(objects.get(info.key), _Collection, info.key).lease_seconds
+    except ObjectMissing:
+        return 0.0
+
+
+def _list_files(store: Store) -> tuple[dict[str, list[ObjectInfo]], list[TableGarbage]]:
+    """The files of every table, and the tables whose files could not be listed."""
+    objects = store.location.table_objects()
     by_table: defaultdict[str, list[ObjectInfo]] = defaultdict(list)
-    for info in store.location.table_objects().list(layout.TABLES):
-        by_table[info.key.split("/")[1]].append(info)
-    return by_table
+    try:
+        for info in objects.list(layout.TABLES):
+            by_table[info.key.split("/")[1]].append(info)
+        return by_table, []
+    except StoreError:
+        by_table.clear()
+    failed = []
+    for table_id in objects.list_folders(layout.TABLES):
+        try:
+            by_table[table_id] = objects.list(layout.table(table_id))
+        except StoreError as error:
+            failed.append(TableGarbage(table_id, 0, 0, f"{table_id}: {error}"))
+    return by_table, failed
 
 
-def _cutoff(store: Store, wanted: datetime) -> tuple[datetime, list[str]]:
+def _cutoff(store: Store, wanted: datetime, moment: datetime) -> tuple[datetime, list[str]]:
     """How young a file must be to be left alone, and the keys of leases that ran out."""
     cutoff = wanted
     dead = []
-    for info in store.objects.list(layout.LEASES):
-        lease = decode(store.objects.get(info.key), Lease, info.key)
-        if expired(info, lease.lease_seconds, now()):
+    own_key = store._lease.key if store._lease is not None else None
+    own = store._lease_content("")
+    if own.active_seconds:
+        # S3 dates objects by whole seconds.
+        cutoff = min(cutoff, moment - timedelta(seconds=own.active_seconds + 1))
+    for info, lease in _leases(store):
+        if info.key == own_key:
+            continue
+        if expired(info, lease.lease_seconds, moment):
             dead.append(info.key)
         else:
-            cutoff = min(cutoff, info.modified - timedelta(seconds=lease.active_seconds))
+            seconds = lease.active_seconds + lease.lease_seconds
+            cutoff = min(cutoff, info.modified - timedelta(seconds=seconds))
     return cutoff, dead
 
 
-def mark(store: Store, cutoff: datetime, versions: int) -> Pins:
+def _leases(store: Store) -> Iterator[tuple[ObjectInfo, Lease]]:
+    for info in store.objects.list(layout.LEASES):
+        # A handle that is closed meanwhile takes its lease along.
+        with suppress(ObjectMissing):
+            yield info, decode(store.objects.get(info.key), Lease, info.key)
+
+
+def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Pins:
     """The pins that must stay readable."""
     pins: Pins = defaultdict(set)
 
@@ -165,7 +220,7 @@ def mark(store: Store, cutoff: datetime, versions: int) -> Pins:
         keep(store.log.tables_at(hold.as_branch(), hold.version))
     for snapshot in store.snapshots_in_use():
         keep(snapshot.states())
-    _mark_leased(store, keep)
+    _mark_leased(store, keep, moment)
     _mark_intents(store, keep, pins)
     return pins
 
@@ -181,8 +236,11 @@ def _mark_branch(
     keep(head.tables)
     superseded = head.time
     tables = head.tables
-    for kept, commit in enumerate(store.log.walk(ref, head.version), start=1):
+    kept = 0
+    for commit in store.log.walk(ref, head.version):
         # `tables` is the state after this commit; `superseded` when the next one replaced it.
+        # A commit that changed no pin, such as a fence, does not use up a version.
+        kept += bool(commit.tables)
         if kept > max(versions, 1) and superseded < cutoff:
             break
         keep(tables)
@@ -190,11 +248,10 @@ def _mark_branch(
         tables = tables.before(commit.tables)
 
 
-def _mark_leased(store: Store, keep: Callable[[Tables], None]) -> None:
+def _mark_leased(store: Store, keep: Callable[[Tables], None], moment: datetime) -> None:
     refs = {ref.id: ref for ref in store.branches.all_refs()}
-    for info in store.objects.list(layout.LEASES):
-        lease = decode(store.objects.get(info.key), Lease, info.key)
-        if expired(info, lease.lease_seconds, now()):
+    for info, lease in _leases(store):
+        if expired(info, lease.lease_seconds, moment):
             continue
         for branch_id, version in lease.versions:
             if branch_id in refs:
@@ -217,16 +274,20 @@ def _mark_intents(store: Store, keep: Callable[[Tables], None], pins: Pins) -> N
 def _fence(store: Store, dead: list[str]) -> None:
     for ref in store.branches.refs():
         hit("garbage.before_fence")
-        head = store.log.head(ref)
-        pending = Pending(
-            _Fence(),
-            head,
-            new_operation_id(head),
-            store.actor,
-            "maintenance",
-            "fence off writers whose lease ran out",
-        )
-        store.publisher.publish(pending)
+        try:
+            head = store.log.head(ref)
+            pending = Pending(
+                _Fence(),
+                head,
+                new_operation_id(head),
+                store.actor,
+                "maintenance",
+                "fence off writers whose lease ran out",
+            )
+            store.publisher.publish(pending)
+        except BranchDeleted:
+            continue
+    hit("garbage.after_fence")
     for key in dead:
         store.objects.delete(key)
 
@@ -239,29 +300,52 @@ class _Fence:
         return
 
 
-def _sweep(
-    store: Store,
-    table_id: str,
-    files: list[ObjectInfo],
-    pins: set[int] | None,
-    cutoff: datetime,
-    dry_run: bool,
-) -> TableGarbage:
-    root = layout.table(table_id) + "/"
-    try:
-        live = _live_files(store, table_id, pins) if pins else set()
-        doomed = [
-            info
-            for info in files
-            if info.modified < cutoff and not _needed(info.key.removeprefix(root), live)
-        ]
-        if not dry_run:
-            _delete(store.location.table_objects(), doomed)
+@dataclass(frozen=True)
+class _Sweep:
+    """What becomes of the files of one table."""
+
+    store: Store
+    table_id: str
+    files: list[ObjectInfo]
+    pins: set[int] | None
+    cutoff: datetime
+
+    def plan(self) -> TableGarbage:
+        try:
+            doomed = self._doomed()
+        except _TABLE_FAILURES as error:
+            return self._failed(error)
+        return self._removed(doomed)
+
+    def run(self, announced: Held) -> TableGarbage:
+        try:
+            doomed = self._doomed()
+            _delete(self.store.location.table_objects(), doomed, announced)
             if doomed:
-                store.files.forget(table_id)
-    except (TidelockError, OSError, ValueError) as error:
-        return TableGarbage(table_id, 0, 0, f"{table_id}: {error}")
-    return TableGarbage(table_id, len(doomed), sum(info.size_bytes for info in doomed))
+                self.store.files.forget(self.table_id)
+        except LeaseLost:
+            raise
+        except _TABLE_FAILURES as error:
+            return self._failed(error)
+        return self._removed(doomed)
+
+    def _doomed(self) -> list[ObjectInfo]:
+        root = layout.table(self.table_id) + "/"
+        live = _live_files(self.store, self.table_id, self.pins) if self.pins else set()
+        return [
+            info
+            for info in self.files
+            if info.modified < self.cutoff and not _needed(info.key.removeprefix(root), live)
+        ]
+
+    def _removed(self, doomed: list[ObjectInfo]) -> TableGarbage:
+        return TableGarbage(self.table_id, len(doomed), sum(info.size_bytes for info in doomed))
+
+    def _failed(self, error: Exception) -> TableGarbage:
+        return TableGarbage(self.table_id, 0, 0, f"{self.table_id}: {error}")
+
+
+_TABLE_FAILURES = (TidelockError, OSError, ValueError, RuntimeError)
 
 
 def _needed(path: str, live: set[str]) -> bool:
@@ -285,19 +369,27 @@ def _files_of(dataset: Dataset) -> set[str]:
     files = {manifest_file(dataset.version)}
     for fragment in dataset.get_fragments():
         files.update(fragment_files(fragment.metadata))
-    files.update(f"_indices/{index['uuid']}" for index in dataset.list_indices())
+    for index in dataset.describe_indices():
+        files.update(f"_indices/{segment.uuid}" for segment in index.segments)
     return files
 
 
-def _delete(objects: Objects, doomed: list[ObjectInfo]) -> None:
+def _delete(objects: Objects, doomed: list[ObjectInfo], announced: Held) -> None:
     """Manifests first: a version that can be opened has all of its files."""
     manifests = [info.key for info in doomed if "/_versions/" in info.key]
     others = [info.key for info in doomed if "/_versions/" not in info.key]
+
+    def delete(key: str) -> None:
+        # Whoever saw no collection running may rely on what was left by then.
+        announced.check(lapses=0)
+        objects.delete(key)
+        hit("garbage.after_delete")
+
     hit("garbage.before_sweep")
     with ThreadPoolExecutor(DELETE_THREADS) as pool:
         for keys in (manifests, others):
-            for _ in pool.map(objects.delete, keys):
-                hit("garbage.after_delete")
+            for _ in pool.map(delete, keys):
+                continue
 
 
 def check_readable(store: Store, branch: BranchRef, version: int) -> None:

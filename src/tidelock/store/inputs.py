@@ -140,7 +140,7 @@ def _from_table(data: pa.Table, schema: TableSchema, table: str) -> Input:
         ]
         data = pa.Table.from_arrays(columns, schema=schema.arrow)
     check_required(data, schema, table)
-    if schema.with_structs:
+    if schema.nested:
         data = unsliced_table(data)
     return Input(schema, data)
 
@@ -164,7 +164,7 @@ def _checked(batches: Iterable[Any], schema: TableSchema, table: str) -> Iterato
             batch = _convert_batch(piece, schema, table, row)
             check_required(batch, schema, table, first_row=row)
             row += batch.num_rows
-            yield unsliced_batch(batch) if schema.with_structs else batch
+            yield unsliced_batch(batch) if schema.nested else batch
 
 
 def _convert_batch(
@@ -356,7 +356,7 @@ def _from_values(columns: Mapping[str, Any], count: int, schema: TableSchema, ta
                 raise wrong_columns(error, table) from error
     data = pa.Table.from_arrays(arrays, schema=schema.arrow)
     check_required(data, schema, table)
-    return Input(schema, unsliced_table(data) if schema.with_structs else data)
+    return Input(schema, unsliced_table(data) if schema.nested else data)
 
 
 def _given_array(

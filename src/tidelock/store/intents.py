@@ -4,14 +4,18 @@ Owns: one object per intent (a transaction whose staging may take long) and one 
 that has the lake open for writing). Both live for `lease_seconds` after they were last written, and
 are renewed by one thread per handle.
 Invariants: an intent exists before the first file of its transaction; a lease exists before the
-first transaction of its handle; `renewed_ago()` <= `lease_seconds`, or the writer gives up by
-itself with LeaseLost.
+first transaction of its handle; now - renewed <= `lease_seconds` at all times since a transaction
+began, or the writer gives up by itself with LeaseLost. A lease that ran out once has run out for
+whoever relied on it then, however soon it is renewed: others may have acted meanwhile.
+Whether something ran out is told by the store's clock, which is also the one that dates objects.
 After a crash: what is left expires. Healing settles intents (recovery.py), garbage collection
 removes leases (garbage.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -37,7 +41,10 @@ from tidelock.store.faults import hit
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.records import decode, encode
 
+logger = logging.getLogger("tidelock")
+
 LEASE_SECONDS = 60.0
+CLOCK = "_tidelock/clock.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +109,47 @@ def _boot_seconds() -> float:
 
 
 class Held:
-    """One object that is kept alive by renewal: an intent or a lease."""
+    """One object that is kept alive by renewal: an intent or a lease.
 
-    def __init__(self, key: str, lease_seconds: float, content: Callable[[], object]) -> None:
+    `lapses` counts how often it ran out. An intent that ran out is `final`: it is never written
+    again, because healing may have settled it. A lease goes on under another name, because garbage
+    collection may be about to remove the old one.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        lease_seconds: float,
+        content: Callable[[], object],
+        *,
+        final: bool = False,
+    ) -> None:
         self.key = key
         self.lease_seconds = lease_seconds
+        self.lapses = 0
+        self._stem = key.removesuffix(".json")
         self._content = content
+        self._final = final
         self._renewed = _boot_seconds()
         self._lock = threading.Lock()
         self._removed = False
 
     def write(self, objects: Objects) -> None:
         with self._lock:
-            if self._removed:
+            if self._removed or not self._goes_on():
                 return
             began = _boot_seconds()
             objects.put(self.key, encode(self._content()))
             self._renewed = began
 
-    def check(self) -> None:
-        """LeaseLost when this was not renewed in time: others may have given us up."""
-        if _boot_seconds() - self._renewed > self.lease_seconds:
+    def ensure(self, objects: Objects) -> None:
+        """Write it now if it ran out, as after a long sleep, so that new work can rely on it."""
+        if self._ran_out():
+            self.write(objects)
+
+    def check(self, lapses: int | None = None) -> None:
+        """LeaseLost when this ran out, now or since `lapses` was read: others may have acted."""
+        if self._ran_out() or lapses not in (None, self.lapses):
             raise LeaseLost(
                 f"This writer was suspended or cut off from the store for more than "
                 f"{self.lease_seconds:g} seconds, so that others may have discarded its staged "
@@ -135,6 +162,17 @@ class Held:
         with self._lock:
             self._removed = True
             objects.delete(self.key)
+
+    def _ran_out(self) -> bool:
+        return _boot_seconds() - self._renewed > self.lease_seconds
+
+    def _goes_on(self) -> bool:
+        """Whether it may be written; what ran out is noted before it looks alive again."""
+        if self._ran_out() and not (self._final and self.lapses):
+            self.lapses += 1
+            if not self._final:
+                self.key = f"{self._stem}-{self.lapses}.json"
+        return not (self._final and self.lapses)
 
 
 class Keeper:
@@ -172,16 +210,19 @@ class Keeper:
         for one in held:
             try:
                 one.write(self._objects)
-            except StoreError:
+            except StoreError as error:
                 # Renewed again at the next beat; check() stops the writer when that is too late.
-                continue
+                logger.warning("a lease could not be renewed: %s", error)
 
     def stop(self) -> None:
         with self._lock:
             self._wake.set()
+            self._thread = None
             held, self._held = list(self._held), set()
         for one in held:
-            one.remove(self._objects)
+            # What cannot be removed expires.
+            with contextlib.suppress(StoreError):
+                one.remove(self._objects)
 
 
 def _renew(keeper_ref: weakref.ref[Keeper], wake: threading.Event) -> None:
@@ -197,7 +238,12 @@ def _renew(keeper_ref: weakref.ref[Keeper], wake: threading.Event) -> None:
         keeper = keeper_ref()
         if keeper is None:
             return
-        keeper.renew_all()
+        try:
+            keeper.renew_all()
+        except Exception:
+            # Whatever it was, the next beat must come: a dead thread would end every lease.
+            logger.exception("leases could not be renewed")
+        del keeper
 
 
 class HeldIntent:
@@ -208,16 +254,22 @@ class HeldIntent:
         self._objects = objects
         self._intent = intent
         key = layout.intent(intent.operation_id)
-        self._held = Held(key, keeper.lease_seconds, lambda: self._intent)
+        self._held = Held(key, keeper.lease_seconds, lambda: self._intent, final=True)
         hit("intent.before_put")
         keeper.hold(self._held)
         hit("intent.after_put")
 
+    @property
+    def sealed(self) -> bool:
+        """Whether healing may publish it; also when sealing failed, as it may have been applied."""
+        return self._intent.sealed is not None
+
     def check(self) -> None:
-        self._held.check()
+        self._held.check(lapses=0)
 
     def seal(self, changes: tuple[TableChange, ...]) -> None:
         """Say that everything is staged, so that the commit can be published for its actor."""
+        self.check()
         self._intent = replace(self._intent, sealed=changes)
         hit("intent.before_seal")
         self._held.write(self._objects)
@@ -235,3 +287,10 @@ def new_lease_id() -> str:
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+def store_now(objects: Objects) -> datetime:
+    """The store's clock: a machine whose own is wrong must not take the living for dead."""
+    objects.put(CLOCK, b"{}")
+    info = objects.info(CLOCK)
+    return info.modified if info is not None else now()

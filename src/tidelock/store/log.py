@@ -72,6 +72,11 @@ class Log:
     def is_closed(self, branch: BranchRef) -> bool:
         return self._newest(branch).closed
 
+    def newest_version(self, branch: BranchRef) -> int:
+        """The version of the last commit, also of a branch that was deleted."""
+        head = self._newest(branch)
+        return head.version - 1 if head.closed else head.version
+
     def _newest(self, branch: BranchRef) -> Head:
         head = self._heads.get(branch.id) or self._find(branch)
         steps = 0

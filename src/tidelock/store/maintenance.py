@@ -37,7 +37,14 @@ from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.operations import Counts, Operation, Target
 from tidelock.store.publish import Pending
 from tidelock.store.staging import StagedTable
-from tidelock.store.tables import ROWS_PER_FILE_MAX, Addresses, Dataset, TableFiles, with_row_ids
+from tidelock.store.tables import (
+    ROWS_PER_FILE_MAX,
+    Addresses,
+    Dataset,
+    TableFiles,
+    index_segments,
+    with_row_ids,
+)
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -285,31 +292,32 @@ def rewrite(files: TableFiles, base: Dataset, ids: list[int]) -> Rewritten:
 
 
 def _segments(dataset: Dataset) -> list[lance.Index]:
-    """The segments of the key index as Lance describes them."""
+    """The segments of the key index in the form in which Lance takes them out."""
     return [
         lance.Index(
-            uuid=found["uuid"],
-            name=found["name"],
-            fields=[dataset.lance_schema.field(name).id() for name in found["fields"]],
-            dataset_version=found["version"],
-            fragment_ids=set(found["fragment_ids"]),
+            uuid=segment.uuid,
+            name=segment.name,
+            fields=[segment.field],
+            dataset_version=segment.built_at,
+            fragment_ids=set(segment.fragments),
             index_version=0,
         )
-        for found in dataset.list_indices()
-        if found["name"].startswith(INDEX_NAME)
+        for segment in index_segments(dataset)
+        if segment.name.startswith(INDEX_NAME)
     ]
 
 
 def segments_of(dataset: Dataset, column: str) -> list[Segment]:
+    """The segments of one key column's index, with the rows that they cover."""
     rows = {size.id: size.rows for size in fragment_sizes(dataset)}
     return [
         Segment(
-            found["uuid"],
-            frozenset(found["fragment_ids"]),
-            sum(rows.get(fragment, 0) for fragment in found["fragment_ids"]),
+            segment.uuid,
+            segment.fragments,
+            sum(rows.get(fragment, 0) for fragment in segment.fragments),
         )
-        for found in dataset.list_indices()
-        if found["name"].startswith(INDEX_NAME) and found["fields"] == [column]
+        for segment in index_segments(dataset)
+        if segment.name.startswith(INDEX_NAME) and segment.column == column
     ]
 
 

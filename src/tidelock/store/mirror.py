@@ -4,10 +4,13 @@ Owns: for each mirrored table, which HEAD was made from which pin. Any Lance rea
 the table plainly. Tidelock itself never reads HEAD.
 Invariant: a HEAD that we did not make is a foreign commit. It is shown, and adopted or discarded
 on an explicit word, never silently.
+After a crash: where HEAD was being moved to was noted before, so a HEAD that has exactly those
+files is known as ours.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,9 @@ import lance
 from tidelock.errors import ForeignCommit, ObjectMissing
 from tidelock.model.commit import TableState
 from tidelock.store import layout
+from tidelock.store.faults import hit
 from tidelock.store.records import decode, encode
-from tidelock.store.tables import Dataset
+from tidelock.store.tables import Dataset, fragment_files
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -31,6 +35,8 @@ class Mirror:
     table_id: str
     head: int
     pin: int
+    moving: tuple[int, str] | None = None
+    """The pin that HEAD is being moved to, and a digest of its files."""
     format: int = 1
 
 
@@ -66,6 +72,10 @@ def foreign_commit(store: Store, state: TableState) -> Foreign | None:
     head = _head(store, state.id)
     if head.version == known.head:
         return None
+    if known.moving is not None and known.moving[1] == _digest(head):
+        # Moving HEAD was cut short after it had moved: what is missing is the note.
+        accept_head(store, state.id, head.version, known.moving[0])
+        return None
     return Foreign(
         state.name, store.files.uri(state.id), known.head, head.version, head.count_rows()
     )
@@ -88,14 +98,30 @@ def mirror(store: Store, state: TableState) -> Mirror:
 
 def _move_head(store: Store, state: TableState) -> Mirror:
     known = _known(store, state.id)
-    if known.pin == state.pin and _head(store, state.id).version == known.head:
+    head = _head(store, state.id)
+    if known.pin == state.pin and head.version == known.head:
         return known
-    moved = lance.LanceDataset.commit(
-        _head(store, state.id), lance.LanceOperation.Restore(state.pin)
-    )
-    made = Mirror(state.id, moved.version, state.pin)
-    store.objects.put(_key(state.id), encode(made))
+    digest = _digest(store.files.open(state.id, state.pin))
+    moving = Mirror(state.id, known.head, known.pin, (state.pin, digest))
+    store.objects.put(_key(state.id), encode(moving))
+    hit("mirror.before_move")
+    moved = lance.LanceDataset.commit(head, lance.LanceOperation.Restore(state.pin))
+    hit("mirror.after_move")
+    made = accept_head(store, state.id, moved.version, state.pin)
+    if moved.version != head.version + 1:
+        raise ForeignCommit(
+            f"Somebody else committed to the Lance HEAD of {state.name!r} while it was being "
+            f"mirrored. HEAD shows main now; what they wrote is Lance version {moved.version - 1}.",
+            table=state.name,
+            expected=head.version + 1,
+            actual=moved.version,
+        )
     return made
+
+
+def _digest(dataset: Dataset) -> str:
+    files = [one for f in dataset.get_fragments() for one in fragment_files(f.metadata)]
+    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
 
 
 def discard_foreign(store: Store, state: TableState) -> Mirror:
@@ -103,6 +129,8 @@ def discard_foreign(store: Store, state: TableState) -> Mirror:
     return _move_head(store, state)
 
 
-def accept_head(store: Store, table_id: str, head: int, pin: int) -> None:
-    """Note that HEAD is ours from now on: its content was adopted."""
-    store.objects.put(_key(table_id), encode(Mirror(table_id, head, pin)))
+def accept_head(store: Store, table_id: str, head: int, pin: int) -> Mirror:
+    """Note that HEAD is ours from now on."""
+    made = Mirror(table_id, head, pin)
+    store.objects.put(_key(table_id), encode(made))
+    return made

@@ -7,8 +7,9 @@
     its branch is gone                   remove                            orphaned_branch_discarded
     unreadable, or of a newer format     refuse the write, name the file
 
-Invariants: one audit object per operation id, created only; a live lease is never touched; every
-step may be repeated by anyone after a crash at any point, and by several processes at once.
+Invariants: one audit object per operation id, which says whether it was published; a live lease is
+never touched; every step may be repeated by anyone after a crash at any point, and by several
+processes at once.
 Order: publish, audit, remove. A crash after any of them is found again and finished.
 """
 
@@ -23,9 +24,9 @@ from tidelock.model.commit import BranchRef, Commit, TableChange, Tables
 from tidelock.model.listing import Listing
 from tidelock.store import layout
 from tidelock.store.faults import hit
-from tidelock.store.intents import Intent, expired, now, read_intent
+from tidelock.store.intents import Intent, expired, now, read_intent, store_now
 from tidelock.store.log import Head
-from tidelock.store.objects import ObjectInfo
+from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import find_commit
 from tidelock.store.publish import Pending
 from tidelock.store.records import decode, encode
@@ -54,9 +55,11 @@ class Recovery:
 class SealedWork:
     """A sealed intent on its way into the log: published as it was staged, or not at all."""
 
-    def __init__(self, intent: Intent) -> None:
+    def __init__(self, intent: Intent, objects: Objects, key: str) -> None:
         assert intent.sealed is not None
         self._sealed = intent.sealed
+        self._objects = objects
+        self._key = key
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         if not base_holds(self._sealed, tables):
@@ -64,18 +67,20 @@ class SealedWork:
         return tuple(_at_version(change, version) for change in self._sealed)
 
     def check(self) -> None:
-        return
+        # Whoever removed it has decided; a healer that was suspended must not decide otherwise.
+        if self._objects.info(self._key) is None:
+            raise CommitConflict("A sealed intent was settled by another process.")
 
 
 def base_holds(sealed: tuple[TableChange, ...], tables: Tables) -> bool:
     """Whether every table is as it was when the intent was sealed."""
-    for change in sealed:
-        if change.before is None:
-            if change.table in tables:
-                return False
-        elif tables.same(change.before) != change.before:
+    changed = tuple(change for change in sealed if change.before is not None)
+    for change in changed:
+        assert change.before is not None
+        if tables.same(change.before) != change.before:
             return False
-    return True
+    others = tables.after(changed)
+    return not any(change.table in others for change in sealed if change.before is None)
 
 
 def _at_version(change: TableChange, version: int) -> TableChange:
@@ -86,17 +91,24 @@ def _at_version(change: TableChange, version: int) -> TableChange:
 
 def heal(store: Store) -> list[Recovery]:
     """Settle every expired intent. One list, which is empty in the steady state."""
-    recoveries = []
-    for info in store.objects.list(layout.INTENTS):
-        intent = read_intent(store.objects, info)
-        if intent is not None and expired(info, intent.lease_seconds, now()):
-            recoveries.append(_settle(store, intent, info))
-    return recoveries
+    found = [
+        (info, intent)
+        for info in store.objects.list(layout.INTENTS)
+        if (intent := read_intent(store.objects, info)) is not None
+    ]
+    if not any(expired(info, intent.lease_seconds, now()) for info, intent in found):
+        return []
+    moment = store_now(store.objects)
+    return [
+        _settle(store, intent, info)
+        for info, intent in found
+        if expired(info, intent.lease_seconds, moment)
+    ]
 
 
 def _settle(store: Store, intent: Intent, info: ObjectInfo) -> Recovery:
     hit("heal.before_settle")
-    outcome, version = _outcome(store, intent)
+    outcome, version = _outcome(store, intent, info.key)
     hit("heal.after_settle")
     recovery = Recovery(
         intent.operation_id,
@@ -115,25 +127,26 @@ def _settle(store: Store, intent: Intent, info: ObjectInfo) -> Recovery:
     return recovery
 
 
-def _outcome(store: Store, intent: Intent) -> tuple[Outcome, int | None]:
+def _outcome(store: Store, intent: Intent, key: str) -> tuple[Outcome, int | None]:
     branch = _branch(store, intent)
-    try:
-        head = store.log.head(branch) if branch else None
-    except BranchDeleted:
-        head = None
-    if head is None:
+    if branch is None:
         return "orphaned_branch_discarded", None
-    published = find_commit(store.log, head, intent.operation_id, intent.base_version)
-    if published is None and intent.sealed is not None and base_holds(intent.sealed, head.tables):
-        published = _publish(store, intent, head)
+    try:
+        head = store.log.head(branch)
+        published = find_commit(store.log, head, intent.operation_id, intent.base_version)
+        sealed = intent.sealed
+        if published is None and sealed is not None and base_holds(sealed, head.tables):
+            published = _publish(store, intent, key, head)
+    except BranchDeleted:
+        return "orphaned_branch_discarded", None
     if published is None:
         return "discarded", None
     return "rolled_forward", published.version
 
 
-def _publish(store: Store, intent: Intent, head: Head) -> Commit | None:
+def _publish(store: Store, intent: Intent, key: str, head: Head) -> Commit | None:
     pending = Pending(
-        SealedWork(intent),
+        SealedWork(intent, store.objects, key),
         head,
         intent.operation_id,
         intent.actor,
@@ -158,7 +171,11 @@ def _audit(store: Store, recovery: Recovery) -> Recovery:
     try:
         store.objects.put_new(key, encode(recovery))
     except ObjectExists:
-        return decode(store.objects.get(key), Recovery, key)
+        earlier = decode(store.objects.get(key), Recovery, key)
+        if earlier.version is not None or recovery.version is None:
+            return earlier
+        # An earlier attempt of this operation was discarded; this one was published.
+        store.objects.put(key, encode(recovery))
     return recovery
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidelock.errors import InvalidOption, ObjectMissing
+from tidelock.errors import (
+    IntentUnreadable,
+    InvalidOption,
+    InvalidSchema,
+    ObjectMissing,
+)
 from tidelock.model.commit import Commit, TableChange, Tables, TableState
 from tidelock.store import layout
 from tidelock.store.branches import MAIN
+from tidelock.store.checks import check_required, check_unique_keys
+from tidelock.store.intents import read_intent
 from tidelock.store.mirror import (
     Foreign,
     accept_head,
@@ -18,6 +25,7 @@ from tidelock.store.mirror import (
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.publish import Pending
 from tidelock.store.recovery import Recovery
+from tidelock.store.tables import schema_of
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -56,9 +64,20 @@ def repair(
 
 
 def _discard_intent(store: Store, name: str) -> str:
-    key = name if "/" in name else f"{layout.INTENTS}/{name}"
-    if store.objects.info(key) is None:
+    key = f"{layout.INTENTS}/{name.removeprefix(layout.INTENTS + '/')}"
+    info = store.objects.info(key)
+    if info is None:
         raise ObjectMissing(f"There is no intent {name!r}. See `tidelock status`.", key=key)
+    try:
+        intent = read_intent(store.objects, info)
+    except IntentUnreadable:
+        intent = None
+    if intent is not None:
+        raise InvalidOption(
+            f"The intent {name!r} can be read, and is settled without help once its lease of "
+            f"{intent.lease_seconds:g} seconds runs out. Discard unreadable ones only.",
+            key=key,
+        )
     store.objects.delete(key)
     return key
 
@@ -79,9 +98,28 @@ class _Adoption:
         return
 
 
+def _check_rules(store: Store, state: TableState, foreign: Foreign) -> None:
+    """What a foreign writer left must keep the table's rules: its columns, NOT NULL, its key."""
+    dataset = store.files.open(state.id, foreign.actual)
+    schema = schema_of(store.files.open(state.id, state.pin), state.key)
+    if dataset.schema.names != schema.names or dataset.schema.types != schema.arrow.types:
+        raise InvalidSchema(
+            f"Lance version {foreign.actual} of {state.name!r} has other columns than the table. "
+            "It cannot be adopted; discard it, and load its rows into a table that fits them.",
+            table=state.name,
+            expected=schema.names,
+            actual=dataset.schema.names,
+        )
+    for batch in dataset.scanner(columns=list(schema.names)).to_batches():
+        check_required(batch, schema, state.name)
+    if state.key:
+        check_unique_keys(dataset.to_table(columns=list(state.key)), schema, state.name)
+
+
 def _adopt(store: Store, state: TableState, foreign: Foreign) -> Commit:
     """Make the foreign HEAD the table's content on main, as one commit."""
     store.ensure_lease()
+    _check_rules(store, state, foreign)
     head = store.branches.head(MAIN)
     pending = Pending(
         _Adoption(state, foreign),

@@ -210,8 +210,7 @@ class Store:
         refs = [ref for ref in self.branches.all_refs() if ref.id == branch_id]
         if refs and number.isdigit():
             version = int(number)
-            if version > refs[0].fork_version:
-                self.log.commit_at(refs[0], version)
+            if refs[0].fork_version < version <= self.log.newest_version(refs[0]):
                 return refs[0], version
         raise CommitNotFound(
             f"There is no commit {commit!r}. `tidelock log` shows the ids of commits.",

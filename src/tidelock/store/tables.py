@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,11 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
-from tidelock.errors import SnapshotExpired, StoreUnavailable
+from tidelock.errors import BrokenInvariant, SnapshotExpired, StoreUnavailable
 from tidelock.model.schema import Column, TableSchema
 from tidelock.store import layout
-from tidelock.store.alignment import align_batches, align_table
 from tidelock.store.faults import hit
+from tidelock.store.lance_input import batches_for_lance, table_for_lance
 from tidelock.store.location import Location
 
 OPEN_DATASETS_MAX = 1024
@@ -95,9 +96,10 @@ class TableFiles:
         """Write rows as fragments that belong to no version yet."""
         hit("table.before_write")
         if isinstance(data, pa.Table):
-            data = align_table(data)
+            data = table_for_lance(data, ROWS_PER_FILE_MAX)
         else:
-            data = pa.RecordBatchReader.from_batches(data.schema, align_batches(data))
+            batches = batches_for_lance(data, data.schema, ROWS_PER_FILE_MAX)
+            data = pa.RecordBatchReader.from_batches(data.schema, batches)
         with _lance_failures(base):
             fragments: list[FragmentMetadata] = write_fragments(
                 data,
@@ -166,10 +168,10 @@ class TableFiles:
         files = {file for f in dataset.get_fragments() for file in fragment_files(f.metadata)}
         paths = [root / file for file in files - known]
         paths.append(root / manifest_file(dataset.version))
-        known_indices = {index["uuid"] for index in base.list_indices()}
-        for index in dataset.list_indices():
-            if index["uuid"] not in known_indices:
-                paths.extend((root / "_indices" / index["uuid"]).iterdir())
+        known_indices = {segment.uuid for segment in index_segments(base)}
+        for segment in index_segments(dataset):
+            if segment.uuid not in known_indices:
+                paths.extend((root / "_indices" / segment.uuid).iterdir())
         for path in paths:
             _fsync(path)
         for folder in {path.parent for path in paths} | {root}:
@@ -225,6 +227,33 @@ def fragment_files(fragment: FragmentMetadata) -> list[str]:
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class IndexSegment:
+    """One segment of one of Lance's indexes."""
+
+    name: str
+    column: str
+    field: int
+    uuid: str
+    fragments: frozenset[int]
+    built_at: int
+
+
+def index_segments(dataset: Dataset) -> list[IndexSegment]:
+    return [
+        IndexSegment(
+            name=index.name,
+            column=index.field_names[0],
+            field=index.fields[0],
+            uuid=str(segment.uuid),
+            fragments=frozenset(segment.fragment_ids),
+            built_at=segment.dataset_version_at_last_update,
+        )
+        for index in dataset.describe_indices()
+        for segment in index.segments
+    ]
+
+
 def manifest_file(version: int) -> str:
     """Where Lance keeps a version's manifest, relative to its dataset."""
     detached = version >> 63 == 1
@@ -249,6 +278,11 @@ def _lance_failures(dataset: Dataset) -> Iterator[None]:
             uri=dataset.uri,
             cause=str(error),
         ) from error
+    except BaseException as error:
+        # A panic in Rust is no Exception; left alone it would end the thread that publishes.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise BrokenInvariant(f"Lance panicked while writing to {dataset.uri}: {error}") from error
 
 
 def _open_failed(table_id: str, pin: int, error: Exception) -> Exception:

@@ -25,7 +25,6 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit, Kind, TableChange, Tables, TableState
 from tidelock.model.ddl import parse_schema
 from tidelock.model.names import check_name, fold
-from tidelock.model.schema import TableSchema
 from tidelock.store import frame_staging, layout, writing
 from tidelock.store.faults import hit
 from tidelock.store.inputs import is_spark_frame, read_input
@@ -96,7 +95,7 @@ class Transaction:
             if not self._begins():
                 return
             name = check_name(name, "table")
-            declared = schema if isinstance(schema, TableSchema) else parse_schema(schema, key=key)
+            declared = parse_schema(schema, key=key)
             if self._find(name) is not None:
                 raise TableExists(
                     f"The table {name!r} exists. Drop it first, or choose another name.", table=name

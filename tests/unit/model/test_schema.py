@@ -189,7 +189,7 @@ def test_positions_of_what_needs_care_are_known() -> None:
     )
     assert schema.required == (4,)
     assert schema.required_inside == (1, 2)
-    assert schema.with_structs == (1, 3)
+    assert schema.nested == (1, 2, 3)
 
 
 def test_a_thousand_columns_are_quick() -> None:

@@ -65,12 +65,16 @@ CUT = {
     ),
     "map": pa.MapArray.from_arrays(pa.array([0, 3, 7], pa.int32()), pa.array(range(20)), STRUCTS),
     "struct of a slice": pa.StructArray.from_arrays([STRUCTS.slice(5)], ["s"]),
+    "list of no strings": pa.array([["x"], [], None]).slice(1),
+    "struct of a sliced boolean": pa.StructArray.from_arrays(
+        [pa.array([True, None, False]).slice(1)], ["t"]
+    ),
     "sliced list": pa.array([[{"a": 1}], None, [{"a": None}]]).slice(1),
 }
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_struct_that_is_a_slice_is_copied_and_stays_the_same(name: str) -> None:
+def test_what_is_nested_and_a_slice_is_copied_and_stays_the_same(name: str) -> None:
     array = CUT[name]
     batch = pa.record_batch({"c": array, "n": pa.array(range(len(array)))})
     out = unsliced_batch(batch)
@@ -80,8 +84,8 @@ def test_a_struct_that_is_a_slice_is_copied_and_stays_the_same(name: str) -> Non
     assert unsliced_batch(out) is out
 
 
-def test_what_stands_alone_or_holds_no_struct_is_not_copied() -> None:
-    plain = pa.record_batch({"n": pa.array(range(9)), "l": pa.array([[1]] * 9)}).slice(2, 3)
+def test_what_stands_alone_or_is_not_nested_is_not_copied() -> None:
+    plain = pa.record_batch({"n": pa.array(range(9)), "t": pa.array(["x"] * 9)}).slice(2, 3)
     assert unsliced_batch(plain) is plain
     whole = pa.table({"c": STRUCTS})
     assert unsliced_table(whole) is whole

@@ -191,7 +191,8 @@ class _Translation:
         items = [(self._literal(item), item) for item in node.expressions]
         values = [(literal, item) for literal, item in items if literal is not NULL]
         check_list(column, [literal for literal, _ in values])
-        found = [self._compare(column, "=", item) for _, item in values]
+        zone = self.scope.zone
+        found = [compare(column, "=", literal, item, zone) for literal, item in values]
         if negated and len(values) < len(items):
             return False
         prefix = f"{quoted(column)} = "

@@ -33,6 +33,7 @@ _REFUSED: tuple[tuple[type[exp.Expr], str], ...] = (
     (exp.Parameter, "a parameter"),
     (exp.Placeholder, "a parameter"),
 )
+_REFUSED_KINDS = tuple(kind for kind, _ in _REFUSED)
 
 # After one of these, a plus sign is a sign and not an addition.
 _OPERAND_ENDS = {
@@ -91,15 +92,17 @@ def parse(sql: str, scope: Scope) -> Syntax:
     tokens = _tokenize(sql)
     why_spark = _reason_in_text(sql, tokens)
     tree = _parse_tokens(sql, _join_doubled_quotes(sql, tokens))
+    read = set()
     for node in _walk(tree):
-        for kind, what in _REFUSED:
-            if isinstance(node, kind):
-                raise InvalidExpression(
-                    f"{sql!r} holds {what} ({shown(node)}). Only expressions over the columns of "
-                    "one row can be used here.",
-                    expression=sql,
-                )
-    read = {_resolve(node, scope)[0].name for node in _walk(tree) if isinstance(node, exp.Column)}
+        if isinstance(node, _REFUSED_KINDS):
+            what = next(what for kind, what in _REFUSED if isinstance(node, kind))
+            raise InvalidExpression(
+                f"{sql!r} holds {what} ({shown(node)}). Only expressions over the columns of "
+                "one row can be used here.",
+                expression=sql,
+            )
+        if isinstance(node, exp.Column):
+            read.add(_resolve(node, scope)[0].name)
     columns = tuple(name for name in scope.schema.names if name in read)
     return Syntax(sql, tree, columns, why_spark)
 

@@ -1,0 +1,242 @@
+"""`tidelock log`, `show` and `diff`: what happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import column_values, count, moment
+from tidelock.cli.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelock import Lake
+    from tidelock.model.commit import Commit, TableChange
+
+BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch whose history.")]
+COUNTS = ("inserted", "updated", "deleted")
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "log", example="tidelock log --limit 5 --table orders")(log)
+    command(app, "show", example="tidelock show 2")(show)
+    command(app, "diff", example="tidelock diff 1\ntidelock diff 1 2 --table orders")(diff)
+
+
+def log(
+    call: Call,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="How many commits; 0 shows all.")
+    ] = 20,
+    branch: BranchOption = "main",
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table", "-t", help="Only commits that changed this table's rows or schema."
+        ),
+    ] = None,
+) -> None:
+    """Show the commits of a branch, newest first."""
+    from tidelock.cli import reach
+
+    with call.open() as lake:
+        commits: Iterable[Commit]
+        if table is None:
+            commits = lake.log(branch, limit or None)
+        else:
+            commits = reach.log_of_table(lake, branch, table, limit or None)
+    rows = [
+        [
+            str(commit.version),
+            moment(commit.time),
+            commit.kind,
+            commit.actor,
+            "; ".join(_summary(change) for change in commit.tables),
+            commit.message,
+            commit.id,
+        ]
+        for commit in commits
+    ]
+    call.output.answer(
+        [documents.of_commit(commit) for commit in commits],
+        lambda: call.output.listing(
+            ["version", "time", "kind", "actor", "changes", "message", "id"],
+            rows,
+            f"No commits on {branch} yet.",
+        ),
+    )
+
+
+def _summary(change: TableChange) -> str:
+    if change.after is None:
+        return f"{change.table} dropped"
+    signs = (("+", change.inserted), ("~", change.updated), ("-", change.deleted))
+    counts = [f"{sign}{number:,}" for sign, number in signs if number]
+    if change.before is None:
+        counts.insert(0, "created")
+    return " ".join([change.table, *counts])
+
+
+def show(
+    call: Call,
+    commit: Annotated[
+        str, typer.Argument(metavar="COMMIT", help="A version, a tag or a commit id.")
+    ],
+    branch: BranchOption = "main",
+) -> None:
+    """Show one commit in full."""
+    from tidelock.cli import reach
+
+    with call.open() as lake:
+        found = reach.find_commit(lake, commit, branch)
+    document = documents.of_commit(found)
+    call.output.answer(document, lambda: _show_commit(call, document))
+
+
+def _show_commit(call: Call, document: Document) -> None:
+    call.output.facts(
+        [
+            ("version", str(document["version"])),
+            ("id", document["id"]),
+            ("parents", ", ".join(document["parents"])),
+            ("branch", document["branch"]),
+            ("kind", document["kind"]),
+            ("actor", document["actor"]),
+            ("time", document["time"]),
+            ("operation", document["operation_id"]),
+            ("message", document["message"]),
+            *((f"  {name}", str(value)) for name, value in document["properties"].items()),
+        ]
+    )
+    call.output.line()
+    call.output.listing(
+        ["table", *COUNTS, "rows", ""],
+        [
+            [t["table"], *(f"{t[c]:,}" for c in COUNTS), f"{t['rows']:,}", _event(t)]
+            for t in document["tables"]
+        ],
+        "It changed no table.",
+    )
+
+
+def _event(table: Document) -> str:
+    return "created" if table["created"] else "dropped" if table["dropped"] else ""
+
+
+def diff(
+    call: Call,
+    since: Annotated[
+        str, typer.Argument(metavar="FROM", help="A version, a tag or a commit id; not included.")
+    ],
+    until: Annotated[
+        str | None, typer.Argument(metavar="[TO]", help="The same; included. Else the newest.")
+    ] = None,
+    branch: BranchOption = "main",
+    table: Annotated[
+        str | None, typer.Option("--table", "-t", help="Show the changed rows of this table.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="How many changed rows; 0 shows all.")
+    ] = 100,
+) -> None:
+    """Show what the commits after FROM, up to TO, did.
+
+    Rows that were inserted, updated and deleted are counted for each table over all of these
+    commits. With --table the changed rows themselves are shown in commit order: + for inserted, -
+    for deleted; an update is one of each.
+    """
+    from tidelock.cli import reach
+
+    with call.open() as lake:
+        first = reach.version_on(lake, since, branch)
+        last = reach.version_on(lake, until, branch) if until else lake.snapshot(branch).version
+        if table is None:
+            document = _count_changes(lake, branch, first, last)
+        else:
+            document = _read_changes(lake, branch, table, first, last, limit)
+    call.output.answer(document, lambda: _show_diff(call, document, table))
+
+
+def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
+    newest = lake.snapshot(branch).version
+    tables: dict[str, Document] = {}
+    for commit in reversed(lake.log(branch, newest - first) if newest > first else ()):
+        if commit.version > last or commit.kind == "maintenance":
+            continue
+        for change in commit.tables:
+            found = tables.setdefault(
+                change.table_id,
+                {"created": change.before is None, **dict.fromkeys(COUNTS, 0)},
+            )
+            found["table"] = change.table
+            found["id"] = change.table_id
+            found["dropped"] = change.after is None
+            for name in COUNTS:
+                found[name] += getattr(change, name)
+    keys = ("table", "id", *COUNTS, "created", "dropped")
+    ordered = sorted(tables.values(), key=lambda found: found["table"])
+    return {
+        "branch": branch,
+        "from": first,
+        "to": last,
+        "tables": [{key: found[key] for key in keys} for found in ordered],
+    }
+
+
+def _read_changes(
+    lake: Lake, branch: str, table: str, first: int, last: int, limit: int
+) -> Document:
+    reader = lake.changes(table, first, last, branch=branch)
+    rows: list[Document] = []
+    more = 0
+    for batch in reader:
+        room = batch.num_rows if not limit else min(limit - len(rows), batch.num_rows)
+        more += batch.num_rows - room
+        rows.extend(_rows_of(batch.slice(0, room)))
+    columns = [name for name in reader.schema.names if name not in ("_weight", "_version")]
+    return {
+        "branch": branch,
+        "from": first,
+        "to": last,
+        "table": lake.snapshot(branch, version=last).table(table).name,
+        "columns": columns,
+        "rows": rows,
+        "more": more,
+    }
+
+
+def _rows_of(batch: Any) -> list[Document]:
+    columns = [column_values(column) for column in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _show_diff(call: Call, document: Document, table: str | None) -> None:
+    output = call.output
+    between = f"between version {document['from']} and {document['to']}"
+    if table is None:
+        output.listing(
+            ["table", *COUNTS, ""],
+            [[t["table"], *(f"{t[c]:,}" for c in COUNTS), _event(t)] for t in document["tables"]],
+            f"No row changed {between}.",
+        )
+        return
+    if not document["rows"]:
+        output.line(f"No row of {document['table']} changed {between}.", "dim")
+        return
+    names = document["columns"]
+    rows = [
+        [row["_version"], "+" if row["_weight"] > 0 else "-", *(row[name] for name in names)]
+        for row in document["rows"]
+    ]
+    numbers = [
+        all(isinstance(value, int | float | None) for value in column)
+        for column in list(zip(*rows, strict=True))[2:]
+    ]
+    output.rows(["version", "", *names], rows, [True, True, *numbers])
+    if document["more"]:
+        output.note(f"… and {count(document['more'], 'more changed row')}; --limit 0 shows all")

@@ -1,0 +1,246 @@
+"""`tidelock load`: files, or stdin, into a table, as one commit."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import count
+from tidelock.cli.documents import Document
+from tidelock.cli.table import KeyOption, split_key
+from tidelock.errors import InvalidOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelock import Lake, Transaction
+    from tidelock.cli.files import RowFile
+
+CSV_PANEL = "CSV"
+CREATE_PANEL = "A table that is not there yet"
+EXAMPLE = """
+tidelock load orders orders.csv --mode upsert
+cat orders.jsonl | tidelock load orders --format jsonl
+tidelock load customers customers.parquet --create --key id
+"""
+
+
+class Mode(enum.StrEnum):
+    append = "append"
+    upsert = "upsert"
+    overwrite = "overwrite"
+
+
+class Format(enum.StrEnum):
+    parquet = "parquet"
+    csv = "csv"
+    jsonl = "jsonl"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "load", example=EXAMPLE)(load)
+
+
+def load(
+    call: Call,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to load into.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Files or folders; none, or -, is stdin."),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option("--mode", help="append refuses known keys, upsert replaces their rows."),
+    ] = Mode.append,
+    format_: Annotated[
+        Format | None, typer.Option("--format", "-F", help="Else told from each file's name.")
+    ] = None,
+    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "",
+    branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+    operation_id: Annotated[
+        str | None,
+        typer.Option(
+            "--operation-id",
+            metavar="ID",
+            help="Load once: a second run with this id does nothing.",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", "-d", help="Else a comma.", rich_help_panel=CSV_PANEL),
+    ] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null",
+            metavar="TEXT",
+            help="What stands for NULL, outside quotes; may be repeated. Else the empty field.",
+            rich_help_panel=CSV_PANEL,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,…",
+            help="The columns of files without a header.",
+            rich_help_panel=CSV_PANEL,
+        ),
+    ] = None,
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create", help="Create the table if it is missing.", rich_help_panel=CREATE_PANEL
+        ),
+    ] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="DDL",
+            help="Its columns; else those of the first Parquet file.",
+            rich_help_panel=CREATE_PANEL,
+        ),
+    ] = None,
+    key: KeyOption = None,
+) -> None:
+    """Load files into a table as one commit.
+
+    All files are loaded, or nothing is: a bad value is reported with its file, line and column.
+    Columns are matched by name. Memory does not grow with the size of the files.
+    """
+    from tidelock.cli.files import Reading, find_files
+
+    if (schema or key) and not create:
+        raise InvalidOption("--schema and --key are for --create.")
+    reading = Reading(
+        format_.value if format_ else None,
+        _one_character(delimiter),
+        tuple(null) if null is not None else ("",),
+        tuple(name.strip() for name in columns.split(",")) if columns else None,
+    )
+    found = find_files(files or [], reading)
+    with call.open(write=True) as lake:
+        before = _earlier(lake, operation_id, branch)
+        if before is not None:
+            document = {**documents.of_commit(before), "loaded": False, "read": 0}
+        else:
+            document = _load(
+                call,
+                lake,
+                table,
+                found,
+                mode,
+                message,
+                branch,
+                operation_id,
+                _creation(create, schema, key, found),
+            )
+    call.output.answer(document, lambda: _show_load(call, document, table, mode))
+
+
+def _one_character(delimiter: str | None) -> str | None:
+    if delimiter is None:
+        return None
+    found = "\t" if delimiter in ("\\t", "tab") else delimiter
+    if len(found) != 1:
+        raise InvalidOption(f"A delimiter is one character, not {delimiter!r}.")
+    return found
+
+
+def _earlier(lake: Lake, operation_id: str | None, branch: str) -> Any:
+    return lake.find_operation(operation_id, branch=branch) if operation_id else None
+
+
+def _creation(
+    create: bool, schema: str | None, key: str | None, files: list[RowFile]
+) -> Callable[[Transaction, str], None] | None:
+    """What creates the table in the same transaction, if that is wanted and it is missing."""
+    from tidelock.cli.files import STDIN, parquet_schema
+
+    if not create:
+        return None
+    first = files[0]
+    if schema is None and (first.format != "parquet" or first.name == STDIN):
+        raise InvalidOption(
+            "Only a Parquet file says what its columns are. Give them: "
+            '--schema "id BIGINT NOT NULL, name STRING".'
+        )
+
+    def make(transaction: Transaction, table: str) -> None:
+        if table not in transaction.tables():
+            columns: Any = schema if schema is not None else parquet_schema(Path(first.name))
+            transaction.create_table(table, columns, split_key(key))
+
+    return make
+
+
+def _load(
+    call: Call,
+    lake: Lake,
+    table: str,
+    files: list[RowFile],
+    mode: Mode,
+    message: str,
+    branch: str,
+    operation_id: str | None,
+    creation: Callable[[Transaction, str], None] | None,
+) -> Document:
+    why = message or f"load {', '.join(file.shown for file in files[:3])}" + (
+        f" and {len(files) - 3} more" if len(files) > 3 else ""
+    )
+    read = 0
+    with (
+        call.output.counting(f"loading {table}") as advance,
+        lake.transaction(why, branch=branch, operation_id=operation_id) as transaction,
+    ):
+
+        def counted(rows: int) -> None:
+            nonlocal read
+            read += rows
+            advance(rows)
+
+        if creation is not None:
+            creation(transaction, table)
+        stage = getattr(transaction, mode.value)
+        stage(table, _batches(files, transaction, table, counted))
+    commit = transaction.commit
+    assert commit is not None
+    return {**documents.of_commit(commit), "loaded": True, "read": read}
+
+
+def _batches(
+    files: list[RowFile], transaction: Transaction, table: str, counted: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    from tidelock.cli.files import read_file
+
+    target = transaction.table(table)
+    for file in files:
+        for batch in read_file(file, target.schema, target.name):
+            counted(batch.num_rows)
+            yield batch
+
+
+def _show_load(call: Call, document: Document, table: str, mode: Mode) -> None:
+    if not document["loaded"]:
+        call.output.line(
+            f"This operation was done before, as version {document['version']}. Nothing was loaded."
+        )
+        return
+    changes = [change for change in document["tables"] if not change["dropped"]]
+    now = changes[0]["rows"] if changes else 0
+    done = {
+        Mode.append: "Appended",
+        Mode.upsert: "Upserted",
+        Mode.overwrite: "Overwrote it with",
+    }[mode]
+    call.output.line(
+        f"{done} {count(document['read'], 'row')} in {table}: version {document['version']}"
+        + (f", {count(now, 'row')} now" if changes else ", which changed no row")
+    )

@@ -1,0 +1,216 @@
+"""`tidelock sql`: a Spark SQL query over one snapshot."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import count
+from tidelock.errors import InvalidOption, QueryFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelock import Snapshot
+
+ROWS_SHOWN = 100
+SNAPSHOT_PANEL = "The snapshot"
+ENGINE_PANEL = "The engine"
+EXAMPLE = """
+tidelock sql "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
+tidelock sql -f report.sql --tag q1 -o report.csv
+"""
+
+
+class Format(enum.StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "sql", example=EXAMPLE)(sql)
+
+
+def sql(
+    call: Call,
+    query: Annotated[
+        str | None, typer.Argument(metavar="[QUERY]", help="The query; - reads it from stdin.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the query from a file.")
+    ] = None,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", "-F", help="Else by the name of the output file, else a table."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the result to a file.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, help="How many rows; 0 is all. A table shows 100, others all."
+        ),
+    ] = None,
+    branch: Annotated[
+        str, typer.Option("--branch", "-b", help="The branch.", rich_help_panel=SNAPSHOT_PANEL)
+    ] = "main",
+    version: Annotated[
+        int | None,
+        typer.Option("--version", min=0, help="A version.", rich_help_panel=SNAPSHOT_PANEL),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="MOMENT",
+            help="A moment, such as 2026-03-01T12:00Z.",
+            rich_help_panel=SNAPSHOT_PANEL,
+        ),
+    ] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", help="A tag.", rich_help_panel=SNAPSHOT_PANEL)
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", help="spark or sail. Else $TIDELOCK_ENGINE.", rich_help_panel=ENGINE_PANEL
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            help="Of the Spark to start, such as local[4]. Else $TIDELOCK_SPARK_MASTER.",
+            rich_help_panel=ENGINE_PANEL,
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            "--remote",
+            help="A Spark Connect server, sc://host:15002. Else $TIDELOCK_SPARK_REMOTE.",
+            rich_help_panel=ENGINE_PANEL,
+        ),
+    ] = None,
+) -> None:
+    """Run a Spark SQL query over one snapshot of the lake.
+
+    --json gives one document with the snapshot, the columns and the rows; --format json gives the
+    rows alone, --format jsonl one object per line. Decimals are strings, moments ISO 8601 in UTC.
+    """
+    text = read_query(query, file)
+    form = _form(call, format_, output)
+    rows_max = limit if limit is not None else (ROWS_SHOWN if form == "table" else 0)
+    with call.open(engine=engine, master=master, remote=remote) as lake:
+        snapshot = lake.snapshot(branch, version=version, at=at, tag=tag)
+        with call.output.waiting("running the query"), query_errors():
+            rows, more = _fetch(snapshot, text, rows_max, counted=form == "table")
+        _give(call, form, output, snapshot, rows, more)
+
+
+def read_query(query: str | None, file: Path | None) -> str:
+    if (query is None) == (file is None):
+        raise InvalidOption("Give a query, --file FILE, or - to read it from stdin: one of them.")
+    if file is not None:
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidOption(
+                f"{str(file)!r} cannot be read: {error}.", file=str(file)
+            ) from error
+    else:
+        text = sys.stdin.read() if query == "-" else str(query)
+    # A statement in a file often ends with one, and Spark does not want it.
+    text = text.strip().rstrip(";").strip()
+    if not text:
+        raise InvalidOption("The query is empty.")
+    return text
+
+
+def _form(call: Call, given: Format | None, file: Path | None) -> str:
+    from tidelock.cli.results import choose_format
+
+    if call.json:
+        if given is not None or file is not None:
+            raise InvalidOption("--json answers on stdout. Use --format json with --output.")
+        return "document"
+    form = choose_format(given.value if given else None, file)
+    if form == "table" and file is not None:
+        raise InvalidOption("A table is for people. Write csv, json, jsonl or parquet to a file.")
+    if form == "parquet" and file is None and sys.stdout.isatty():
+        raise InvalidOption("Parquet is not for a terminal. Use -o FILE, or a pipe.")
+    return form
+
+
+def _fetch(snapshot: Snapshot, query: str, rows_max: int, *, counted: bool) -> tuple[pa.Table, int]:
+    """The first rows, and how many more there are, if that is asked for."""
+    frame = snapshot.sql(query)
+    if not rows_max:
+        return frame.toArrow(), 0
+    rows = frame.limit(rows_max + 1).toArrow()
+    if rows.num_rows <= rows_max:
+        return rows, 0
+    return rows.slice(0, rows_max), frame.count() - rows_max if counted else 1
+
+
+def _give(
+    call: Call, form: str, file: Path | None, snapshot: Snapshot, rows: pa.Table, more: int
+) -> None:
+    from tidelock.cli import results
+
+    if form == "document":
+        call.output.document(_document(snapshot, rows, more))
+    elif form == "table":
+        results.show_rows(call.output, rows)
+        told = f"{count(rows.num_rows, 'row')} at version {snapshot.version}"
+        call.output.note(told + (f"; {more:,} more: --limit 0 shows all" if more else ""))
+    else:
+        results.write_rows(rows, form, file)
+        if file is not None:
+            call.output.note(f"{count(rows.num_rows, 'row')} written to {file}")
+
+
+def _document(snapshot: Snapshot, rows: pa.Table, more: int) -> dict[str, Any]:
+    from tidelock.cli.results import rows_as_objects
+    from tidelock.model.ddl import type_name
+
+    return {
+        "branch": snapshot.branch,
+        "version": snapshot.version,
+        "columns": [{"name": f.name, "type": type_name(f.type)} for f in rows.schema],
+        "rows": rows_as_objects(rows),
+        "complete": not more,
+    }
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Whatever the engine raises while a query runs, as one typed error with its first words."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j", "grpc"):
+            raise
+        raise QueryFailed(_first_words(error), query_error=type(error).__name__) from error
+
+
+def _first_words(error: Exception) -> str:
+    """Spark's message without the plan and the stack that follow it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    kept = []
+    for line in lines:
+        if line.startswith(("'", "+-", "JVM stacktrace", "\tat ", "Driver stacktrace")):
+            break
+        kept.append(line.strip())
+    return " ".join(word for word in " ".join(kept or lines[:1]).split())
