@@ -11,12 +11,14 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How a failed run is replayed, and how long the long ones take.
+KEPT = {"TIDELOCK_SEED", "TIDELOCK_FILTERS", "TIDELOCK_FAULT_SECONDS"}
 SETTINGS = ("TIDELOCK_", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
-        if name.startswith(SETTINGS):
+        if name.startswith(SETTINGS) and name not in KEPT:
             del os.environ[name]
     # Every `mapInArrow` says this where a new pandas is installed; we hand PySpark no pandas.
     config.addinivalue_line(
@@ -27,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def environment_is_left_as_found() -> Iterator[None]:
     yield
-    leaked = [name for name in os.environ if name.startswith(SETTINGS)]
+    leaked = [n for n in os.environ if n.startswith(SETTINGS) and n not in KEPT]
     assert not leaked, f"the test left {leaked} in the environment"
 
 

@@ -212,8 +212,6 @@ def test_maintenance_killed_at_any_step_changes_no_row(copies: Iterator[str]) ->
                 check_log(lake)
                 work(uri)
                 assert contents(lake) == BEFORE
-                for state in lake.tables():
-                    assert not lake.log()[0].kind == "data" or state.rows >= 0
 
 
 def test_branch_work_killed_at_any_step_leaves_whole_branches(copies: Iterator[str]) -> None:

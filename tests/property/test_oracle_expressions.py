@@ -568,18 +568,18 @@ def test_assignments_give_the_values_and_errors_of_spark(spark: Any) -> None:
                         f"{answer[f'c{k}']!r} in {given}"
                     )
                     break
-    for one, _, errors, cast in native:
-        if errors:
-            row = data.random.choice(errors)
-            try:
-                answer = frame.where(f"id = {row}").selectExpr(f"{cast} AS c").toArrow()
-            except Exception as error:
-                if "OVERFLOW" in str(error) or "OUT_OF_RANGE" in str(error):
-                    continue
-                raise
-            given = rows.select(one.columns).slice(row, 1).to_pylist()
-            wrong.append(
-                f"{one.column.name} := {one.sql}: raises, by Spark "
-                f"{answer['c'].to_pylist()} in {given}"
-            )
+    raising = [case for case in native if case[2]]
+    # One query for each, as the first error ends it: a sample keeps the test quick.
+    for one, _, errors, cast in data.random.sample(raising, min(len(raising), 60)):
+        row = data.random.choice(errors)
+        try:
+            answer = frame.where(f"id = {row}").selectExpr(f"{cast} AS c").toArrow()
+        except Exception as error:
+            if "OVERFLOW" in str(error) or "OUT_OF_RANGE" in str(error):
+                continue
+            raise
+        given = rows.select(one.columns).slice(row, 1).to_pylist()
+        wrong.append(
+            f"{one.column.name} := {one.sql}: raises, by Spark {answer['c'].to_pylist()} in {given}"
+        )
     assert not wrong, f"TIDELOCK_SEED={SEED}\n" + "\n".join(wrong)

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
+from tidelock.cli.cells import seconds
 
 AtOption = Annotated[
     str | None,
@@ -81,7 +82,7 @@ def list_branches(call: Call) -> None:
                     b["name"],
                     str(b["version"]),
                     str(b["fork_version"] or ""),
-                    b["created"] or "",
+                    seconds(b["created"]),
                     b["actor"] or "",
                 ]
                 for b in found
@@ -129,7 +130,10 @@ def list_tags(call: Call) -> None:
         found,
         lambda: call.output.listing(
             ["name", "version", "commit", "created", "actor"],
-            [[t["name"], str(t["version"]), t["commit"], t["created"], t["actor"]] for t in found],
+            [
+                [t["name"], str(t["version"]), t["commit"], seconds(t["created"]), t["actor"]]
+                for t in found
+            ],
             "No tags yet. Name the newest commit: tidelock tag q1",
         ),
     )

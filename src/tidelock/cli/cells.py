@@ -91,6 +91,11 @@ def moment(value: datetime) -> str:
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
+def seconds(iso: str | None) -> str:
+    """A moment in a listing: to the second."""
+    return iso[:19].replace("T", " ") + iso[-1] if iso else ""
+
+
 def cell(value: Any, is_text: bool) -> str:
     """A JSON value as one line of a table cell."""
     if value is None:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelock.errors import InputError, InvalidOption, WrongType
+from tidelock.errors import InputError, InvalidOption, RequiredColumnNull, WrongType
 
 if TYPE_CHECKING:
     from tidelock.model.schema import TableSchema
@@ -217,10 +217,14 @@ def _located(error: InputError, file: RowFile, rows: Rows) -> InputError:
         where += f", line {line}"
     elif found:
         where += f", row {found[0] + 1}"
+    message = error.message
+    if found and isinstance(error, RequiredColumnNull):
+        # The store counts rows from 0; here the place is told already.
+        message = f"Column {error.column!r} of table {error.table!r} is NOT NULL, and is NULL here."
     evidence = {**error.evidence, "file": file.shown}
     if line is not None:
         evidence["line"] = line
-    return type(error)(f"{where}: {error.message} Nothing was loaded.", **evidence)
+    return type(error)(f"{where}: {message} Nothing was loaded.", **evidence)
 
 
 def unreadable(name: str, error: BaseException) -> InputError:

@@ -8,7 +8,7 @@ import typer
 
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
-from tidelock.cli.cells import column_values, count, moment
+from tidelock.cli.cells import column_values, count, moment, seconds
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def log(
     rows = [
         [
             str(commit.version),
-            moment(commit.time),
+            seconds(moment(commit.time)),
             commit.kind,
             commit.actor,
             "; ".join(_summary(change) for change in commit.tables),
@@ -156,9 +156,10 @@ def diff(
         last = reach.version_on(lake, until, branch) if until else lake.snapshot(branch).version
         if table is None:
             document = _count_changes(lake, branch, first, last)
+            call.output.answer(document, lambda: _show_counts(call, document))
         else:
-            document = _read_changes(lake, branch, table, first, last, limit)
-    call.output.answer(document, lambda: _show_diff(call, document, table))
+            document, numeric = _read_changes(lake, branch, table, first, last, limit)
+            call.output.answer(document, lambda: _show_changes(call, document, numeric))
 
 
 def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
@@ -189,7 +190,9 @@ def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
 
 def _read_changes(
     lake: Lake, branch: str, table: str, first: int, last: int, limit: int
-) -> Document:
+) -> tuple[Document, list[bool]]:
+    from tidelock.cli.results import is_number
+
     reader = lake.changes(table, first, last, branch=branch)
     rows: list[Document] = []
     more = 0
@@ -197,16 +200,17 @@ def _read_changes(
         room = batch.num_rows if not limit else min(limit - len(rows), batch.num_rows)
         more += batch.num_rows - room
         rows.extend(_rows_of(batch.slice(0, room)))
-    columns = [name for name in reader.schema.names if name not in ("_weight", "_version")]
-    return {
+    fields = [field for field in reader.schema if field.name not in ("_weight", "_version")]
+    document = {
         "branch": branch,
         "from": first,
         "to": last,
         "table": lake.snapshot(branch, version=last).table(table).name,
-        "columns": columns,
+        "columns": [field.name for field in fields],
         "rows": rows,
         "more": more,
     }
+    return document, [is_number(field.type) for field in fields]
 
 
 def _rows_of(batch: Any) -> list[Document]:
@@ -215,28 +219,28 @@ def _rows_of(batch: Any) -> list[Document]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _show_diff(call: Call, document: Document, table: str | None) -> None:
+def _show_counts(call: Call, document: Document) -> None:
+    call.output.listing(
+        ["table", *COUNTS, ""],
+        [[t["table"], *(f"{t[c]:,}" for c in COUNTS), _event(t)] for t in document["tables"]],
+        f"No row changed {_between(document)}.",
+    )
+
+
+def _show_changes(call: Call, document: Document, numeric: list[bool]) -> None:
     output = call.output
-    between = f"between version {document['from']} and {document['to']}"
-    if table is None:
-        output.listing(
-            ["table", *COUNTS, ""],
-            [[t["table"], *(f"{t[c]:,}" for c in COUNTS), _event(t)] for t in document["tables"]],
-            f"No row changed {between}.",
-        )
-        return
     if not document["rows"]:
-        output.line(f"No row of {document['table']} changed {between}.", "dim")
+        output.line(f"No row of {document['table']} changed {_between(document)}.", "dim")
         return
     names = document["columns"]
     rows = [
         [row["_version"], "+" if row["_weight"] > 0 else "-", *(row[name] for name in names)]
         for row in document["rows"]
     ]
-    numbers = [
-        all(isinstance(value, int | float | None) for value in column)
-        for column in list(zip(*rows, strict=True))[2:]
-    ]
-    output.rows(["version", "", *names], rows, [True, True, *numbers])
+    output.rows(["version", "", *names], rows, [True, True, *numeric])
     if document["more"]:
         output.note(f"… and {count(document['more'], 'more changed row')}; --limit 0 shows all")
+
+
+def _between(document: Document) -> str:
+    return f"between version {document['from']} and {document['to']}"

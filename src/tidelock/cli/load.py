@@ -233,14 +233,9 @@ def _show_load(call: Call, document: Document, table: str, mode: Mode) -> None:
             f"This operation was done before, as version {document['version']}. Nothing was loaded."
         )
         return
-    changes = [change for change in document["tables"] if not change["dropped"]]
-    now = changes[0]["rows"] if changes else 0
-    done = {
-        Mode.append: "Appended",
-        Mode.upsert: "Upserted",
-        Mode.overwrite: "Overwrote it with",
-    }[mode]
+    change = next((t for t in document["tables"] if not t["dropped"]), None)
+    total = f", {count(change['rows'], 'row')} in all" if change else ", which changed no row"
     call.output.line(
-        f"{done} {count(document['read'], 'row')} in {table}: version {document['version']}"
-        + (f", {count(now, 'row')} now" if changes else ", which changed no row")
+        f"Loaded {count(document['read'], 'row')} into {table} ({mode.value}): "
+        f"version {document['version']}{total}"
     )

@@ -8,7 +8,7 @@ import typer
 
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
-from tidelock.cli.cells import count, size
+from tidelock.cli.cells import count, seconds, size
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _show_garbage(call: Call, document: Document) -> None:
         output.line()
     output.line(
         f"{verb} {count(document['files'], 'file')}, {size(document['bytes'])}, "
-        f"from before {document['cutoff']}"
+        f"from before {seconds(document['cutoff'])}"
     )
 
 
@@ -119,7 +119,7 @@ def _show_recoveries(call: Call, found: list[Document], none: str) -> None:
         ["time", "outcome", "branch", "version", "actor", "message", "operation"],
         [
             [
-                r["time"],
+                seconds(r["time"]),
                 r["outcome"],
                 r["branch"],
                 str(r["version"] or ""),

@@ -8,7 +8,7 @@ import typer
 
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
-from tidelock.cli.cells import count, moment
+from tidelock.cli.cells import count, moment, seconds
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _show_status(call: Call, document: Document) -> None:
             ("lake", document["uri"]),
             ("id", document["id"]),
             ("format", str(document["format"])),
-            ("created", document["created"]),
+            ("created", seconds(document["created"])),
             ("tags", str(document["tags"])),
             ("recoveries", str(document["recoveries"])),
         ]
@@ -126,7 +126,7 @@ def _show_status(call: Call, document: Document) -> None:
     output.listing(
         ["branch", "version", "last commit", "tables", "rows"],
         [
-            [b["name"], str(b["version"]), b["time"] or "", str(b["tables"]), f"{b['rows']:,}"]
+            [b["name"], str(b["version"]), seconds(b["time"]), str(b["tables"]), f"{b['rows']:,}"]
             for b in document["branches"]
         ],
         "",
@@ -145,7 +145,7 @@ def _show_status(call: Call, document: Document) -> None:
         output.listing(
             ["writing now", "branch", "owner", "since", "message"],
             [
-                [i["actor"], i["branch"], i["owner"], i["created"], i["message"]]
+                [i["actor"], i["branch"], i["owner"], seconds(i["created"]), i["message"]]
                 for i in document["intents"]
             ],
             "",

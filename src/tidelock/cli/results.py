@@ -39,7 +39,7 @@ BY_SUFFIX = {
 
 def show_rows(output: Output, rows: pa.Table) -> None:
     columns = [column_values(column) for column in rows.columns]
-    numeric = [_is_number(field.type) for field in rows.schema]
+    numeric = [is_number(field.type) for field in rows.schema]
     output.rows(rows.schema.names, list(zip(*columns, strict=True)), numeric)
 
 
@@ -61,7 +61,8 @@ def refuse_twins(schema: pa.Schema) -> None:
         )
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Whether values of the type stand at the right of their column."""
     kinds = pa.types
     return bool(kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_))
 

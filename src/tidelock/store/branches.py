@@ -25,6 +25,7 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit, commit_id
 from tidelock.model.names import check_name, suggest
 from tidelock.store import layout
+from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
@@ -126,11 +127,11 @@ class Branches:
             actor=actor,
         )
         try:
+            hit("branch.before_put")
             self._objects.put_new(layout.branch(name, incarnation), encode(ref))
+            hit("branch.after_put")
         except ObjectExists:
-            # An answer that was lost and a rival look alike: the content tells them apart.
-            if self._newest_incarnation(name) != ref:
-                raise _exists(name) from None
+            raise _exists(name) from None
         self._known[name] = ref
         return ref
 
@@ -161,7 +162,9 @@ class Branches:
         lineage = tuple(entry for entry in lineage if entry[1] < commit.version)
         tag = Tag(name, home, commit.version, lineage, datetime.now(UTC), actor)
         try:
+            hit("tag.before_put")
             self._objects.put_new(layout.tag(name), encode(tag))
+            hit("tag.after_put")
         except ObjectExists:
             found = self.tag(name)
             if found != tag:

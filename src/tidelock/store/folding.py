@@ -39,17 +39,34 @@ class FragmentSize:
         return next((t for t, rows in enumerate(TIER_ROWS) if self.rows < rows), len(TIER_ROWS))
 
 
+def fold_is_due(sizes: Sequence[FragmentSize]) -> bool:
+    """Whether the writer of the last commit is the one to fold.
+
+    Of many writers of one table, the one whose commit filled a tier does it, so that they do not
+    all do the same work; when it did not, the next one to fill the tier once more does.
+    """
+    if len(sizes) < FANOUT:
+        return False
+    counts = _by_tier(sizes)
+    return any(count and (count % FANOUT == 0 or count >= 4 * FANOUT) for count in counts)
+
+
+def _by_tier(sizes: Sequence[FragmentSize]) -> list[int]:
+    """How many fragments each tier holds, without those that are full."""
+    counts = [0] * (len(TIER_ROWS) + 1)
+    for size in sizes:
+        counts[size.tier] += 1
+    return counts[:-1]
+
+
 def plan_fold(sizes: Sequence[FragmentSize]) -> list[int]:
     """The fragments that a writer folds now; none when no tier is full."""
     if len(sizes) < FANOUT:
         return []
-    full = len(TIER_ROWS)
-    counts = [0] * (full + 1)
-    for size in sizes:
-        counts[size.tier] += 1
-    highest = max((tier for tier in range(full) if counts[tier] >= FANOUT), default=None)
-    if highest is None:
+    full = [tier for tier, count in enumerate(_by_tier(sizes)) if count >= FANOUT]
+    if not full:
         return []
+    highest = full[-1]
     return [size.id for size in sizes if size.tier <= highest]
 
 

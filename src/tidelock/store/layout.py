@@ -23,6 +23,7 @@ LEASES = "_tidelock/leases"
 HOLDS = "_tidelock/holds"
 MIRRORS = "_tidelock/mirrors"
 COLLECTIONS = "_tidelock/collections"
+TURNS = "_tidelock/turns"
 TABLES = "tables"
 
 

@@ -10,6 +10,7 @@ missing or old, never ahead: it only says where to begin looking.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ GROUP_MAX = 64
 HINT_EVERY = 8
 WALK_MAX = 64
 """How many records a head may be ahead of its hint before the folder is listed instead."""
-CACHED_RECORDS_MAX = 256
+CACHED_VERSIONS_MAX = 128
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,19 +56,12 @@ class Log:
         self._objects = objects
         self._lock = threading.Lock()
         self._heads: dict[str, Head] = {}
+        self._put_began: dict[str, float] = {}
         self._records: OrderedDict[tuple[str, int], Record] = OrderedDict()
 
     def head(self, branch: BranchRef) -> Head:
         """The newest head, other processes' commits included; BranchDeleted when it is closed."""
-        head = self._newest(branch)
-        if head.closed:
-            raise BranchDeleted(
-                f"The branch {branch.name!r} was deleted. "
-                "Open it by name again if another of that name was created since.",
-                branch=branch.name,
-                branch_id=branch.id,
-            )
-        return head
+        return _open(self._newest(branch))
 
     def is_closed(self, branch: BranchRef) -> bool:
         return self._newest(branch).closed
@@ -77,14 +71,28 @@ class Log:
         head = self._newest(branch)
         return head.version - 1 if head.closed else head.version
 
+    def newer_of(self, head: Head) -> Head:
+        """This head, or the newer one that this handle has seen since."""
+        known = self._heads.get(head.branch.id)
+        return _open(known) if known is not None and known.version > head.version else head
+
+    def known(self, branch: BranchRef) -> Head:
+        """The newest head that this handle has seen: no call to the store in the usual case."""
+        known = self._heads.get(branch.id)
+        return self.head(branch) if known is None else _open(known)
+
     def _newest(self, branch: BranchRef) -> Head:
+        asked = time.monotonic()
         head = self._heads.get(branch.id) or self._find(branch)
         steps = 0
         while not head.closed:
             record = self._read(branch.id, head.version + 1)
             if record is None:
                 break
-            head = _head_at(branch, record)
+            head = self._remember(_head_at(branch, record))
+            if self._put_began.get(branch.id, 0.0) > asked:
+                # A put of ours that began after the question won, so nothing older is missing.
+                return head
             steps += 1
             if steps == WALK_MAX:
                 head = self._find_by_listing(branch) or head
@@ -100,9 +108,13 @@ class Log:
             tables = tables.after(commit.tables)
         record = Record(previous=head.record, commits=commits, tables=tables.states())
         hit("publish.before_put")
+        began = time.monotonic()
         self._objects.put_new(layout.record(head.branch.id, record.first), encode(record))
         hit("publish.after_put")
-        return self._remember(_head_at(head.branch, record, tables))
+        self._cache(head.branch.id, record)
+        after = self._remember(_head_at(head.branch, record, tables))
+        self._put_began[head.branch.id] = began
+        return after
 
     def record_if_ours(self, head: Head, commits: tuple[Commit, ...]) -> Head | None:
         """The head after the record on top of `head`, when that record holds these commits."""
@@ -126,6 +138,9 @@ class Log:
     def record_at(self, branch: BranchRef, version: int) -> Record:
         """The record that holds a version, looked for in the branch that it belongs to."""
         home = branch.home_of(version)
+        cached = self._records.get((home, version))
+        if cached is not None:
+            return cached
         for number in range(version, max(0, version - GROUP_MAX), -1):
             record = self._read(home, number)
             if record is not None:
@@ -201,19 +216,35 @@ class Log:
 
     def _read(self, branch_id: str, number: int) -> Record | None:
         cached = self._records.get((branch_id, number))
-        if cached is not None:
+        if cached is not None and cached.first == number:
             return cached
         key = layout.record(branch_id, number)
         try:
             data = self._objects.get(key)
         except ObjectMissing:
             return None
-        record = decode(data, Record, key)
+        return self._cache(branch_id, decode(data, Record, key))
+
+    def _cache(self, branch_id: str, record: Record) -> Record:
+        """Keep a record under each of its versions: records never change."""
         with self._lock:
-            self._records[branch_id, number] = record
-            while len(self._records) > CACHED_RECORDS_MAX:
+            for version in range(record.first, record.last + 1):
+                self._records[branch_id, version] = record
+            while len(self._records) > CACHED_VERSIONS_MAX:
                 self._records.popitem(last=False)
         return record
+
+
+def _open(head: Head) -> Head:
+    if head.closed:
+        name = head.branch.name
+        raise BranchDeleted(
+            f"The branch {name!r} was deleted. "
+            "Open it by name again if another of that name was created since.",
+            branch=name,
+            branch_id=head.branch.id,
+        )
+    return head
 
 
 def _head_at(branch: BranchRef, record: Record, tables: Tables | None = None) -> Head:

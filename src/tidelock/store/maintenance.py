@@ -28,6 +28,7 @@ from tidelock.store.faults import hit
 from tidelock.store.folding import (
     FragmentSize,
     Segment,
+    fold_is_due,
     plan_compaction,
     plan_fold,
     plan_segment,
@@ -191,6 +192,8 @@ class Maintainer:
         try:
             self.fold(branch, state.name)
             self.index(branch, state.name)
+        except CommitConflict as error:
+            logger.debug("maintenance of %r was done by another: %s", state.name, error)
         except TidelockError as error:
             # The commit that led here stands; the next one finds the same work to do.
             logger.warning("maintenance of %r was put off: %s", state.name, error)
@@ -234,7 +237,8 @@ class Maintainer:
         return self._publish(head, staged, operation, f"index {', '.join(staged.state.key)}")
 
     def _open(self, branch: BranchRef, name: str) -> tuple[Head, StagedTable] | None:
-        head = self._store.log.head(branch)
+        # Publication rebases onto whatever is newer, so that the head we know will do.
+        head = self._store.log.known(branch)
         state = head.tables.find(name)
         if state is None:
             return None
@@ -256,7 +260,7 @@ class Maintainer:
 
 def _due(dataset: Dataset, state: TableState) -> bool:
     sizes = fragment_sizes(dataset)
-    if plan_fold(sizes):
+    if fold_is_due(sizes):
         return True
     return bool(state.key) and bool(plan_segment(sizes, segments_of(dataset, state.key[0]))[0])
 

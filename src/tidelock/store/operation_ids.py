@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tidelock.errors import ObjectExists, ObjectMissing, StoreError
 from tidelock.model.commit import BranchRef, Commit
 from tidelock.store import layout
+from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
@@ -54,7 +55,9 @@ class OperationIds:
         key = layout.operation(head.branch.id, operation_id)
         claim = Claim(operation_id, self._oldest(head, operation_id))
         try:
+            hit("claim.before_put")
             self._objects.put_new(key, encode(claim))
+            hit("claim.after_put")
         except ObjectExists:
             claim = decode(self._objects.get(key), Claim, key)
         if claim.version is not None:
@@ -75,6 +78,7 @@ class OperationIds:
         """Note where a claimed operation was published."""
         key = layout.operation(branch.id, commit.operation_id)
         try:
+            hit("claim.before_settle")
             self._objects.put(key, encode(Claim(commit.operation_id, since, commit.version)))
         except StoreError:
             # The commit stands; a later attempt searches the log instead.

@@ -78,17 +78,22 @@ class Append:
         if target.schema.key and self.checked_pin != base.version:
             for keys in self._all_keys(target):
                 refuse_present(target, base, keys)
-        if self.data:
-            table = self.data[0] if len(self.data) == 1 else pa.concat_tables(self.data)
-            if target.schema.key:
-                keys = table.select(target.key)
-                earlier = self.keys
-                self.keys = lambda: [keys, *(earlier() if earlier else ())]
-            self.fragments.extend(files.write(base, table))
-            self.data = []
+        self.write(files, target, base)
         rows = sum(fragment.physical_rows for fragment in self.fragments)
         counts.inserted += rows
         return files.append(target.id, base, self.fragments) if rows else base
+
+    def write(self, files: TableFiles, target: Target, base: Dataset) -> None:
+        """Write what is still in memory: the part that does not depend on the pin."""
+        if not self.data:
+            return
+        table = self.data[0] if len(self.data) == 1 else pa.concat_tables(self.data)
+        if target.schema.key:
+            keys = table.select(target.key)
+            earlier = self.keys
+            self.keys = lambda: [keys, *(earlier() if earlier else ())]
+        self.fragments.extend(files.write(base, table))
+        self.data = []
 
     def _all_keys(self, target: Target) -> Iterator[pa.Table]:
         for table in self.data:

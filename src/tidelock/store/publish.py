@@ -33,9 +33,12 @@ from tidelock.errors import (
 from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
 from tidelock.store.log import GROUP_MAX, Head, Log
 from tidelock.store.operation_ids import find_commit
+from tidelock.store.turns import Turns
 
 PUT_ATTEMPTS_MAX = 4
 PUT_PAUSE_SECONDS = 0.05
+LOST_PAUSE_SECONDS = 0.002
+RIVALS_EXPECTED = 8
 
 
 class Staged(Protocol):
@@ -106,11 +109,14 @@ class _Queue:
 
 
 class Publisher:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, turns: Turns) -> None:
         self._log = log
+        self._turns = turns
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._busy: Counter[tuple[str, str]] = Counter()
         self._busy_lock = threading.Lock()
+        self._rivals: dict[str, int] = {}
+        """Per branch, for how many more commits other processes are expected to interfere."""
 
     @contextmanager
     def claim(self, branch_id: str, table_ids: list[str]) -> Iterator[bool]:
@@ -121,7 +127,7 @@ class Publisher:
         """
         keys = [(branch_id, table_id) for table_id in table_ids]
         with self._busy_lock:
-            free = not any(self._busy[key] for key in keys)
+            free = not self._rivals.get(branch_id) and not any(self._busy[key] for key in keys)
             self._busy.update(keys)
         try:
             yield free
@@ -137,14 +143,20 @@ class Publisher:
         queue = self._queues[pending.base.branch.id]
         with queue.mutex:
             queue.waiting.append(pending)
+        heads: list[tuple[Head, Head]] = []
         with queue.turn:
             while not pending.settled:
-                self._publish_group(queue.take())
+                with self._turns.taken(pending.base.branch.id) as waited:
+                    self._publish_group(queue.take(), heads, waited)
+        for before, after in heads:
+            self._log.leave_hint(before, after)
         return pending.result()
 
-    def _publish_group(self, group: list[Pending]) -> None:
+    def _publish_group(
+        self, group: list[Pending], heads: list[tuple[Head, Head]], waited: bool
+    ) -> None:
         try:
-            self._run(group)
+            self._run(group, heads, waited)
         except OutcomeUnknown as error:
             for pending in _unsettled(group):
                 pending.error = _unknown(pending, error.message)
@@ -157,8 +169,12 @@ class Publisher:
                 pending.error = _unknown(pending, f"publishing was interrupted ({error!r})")
             raise
 
-    def _run(self, group: list[Pending]) -> None:
-        head = max((pending.base for pending in group), key=lambda base: base.version)
+    def _run(self, group: list[Pending], heads: list[tuple[Head, Head]], waited: bool) -> None:
+        head = self._log.newer_of(max((p.base for p in group), key=lambda base: base.version))
+        if waited:
+            # Another process published meanwhile: a put on top of what we know would lose.
+            head = self._log.head(head.branch)
+        lost = 0
         looked_until = {pending: pending.base.version for pending in group}
         while True:
             for pending in _unsettled(group):
@@ -174,10 +190,17 @@ class Publisher:
                 after = self._put(head, tuple(commits.values()))
             except ObjectExists:
                 head = self._log.head(head.branch)
+                lost += 1
+                if lost > 1:
+                    # Rivals that wait a random while meet less often.
+                    time.sleep(random.uniform(0, LOST_PAUSE_SECONDS * min(lost, 10)))
                 continue
             for pending, commit in commits.items():
                 pending.commit = commit
-            self._log.leave_hint(head, after)
+            branch_id = head.branch.id
+            expected = self._rivals.get(branch_id, 0) - 1
+            self._rivals[branch_id] = RIVALS_EXPECTED if waited or lost else max(0, expected)
+            heads.append((head, after))
             if not _unsettled(group):
                 return
             head = after

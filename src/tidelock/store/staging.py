@@ -70,6 +70,12 @@ class StagedTable:
             hit("stage.after_operation")
         return dataset
 
+    def write(self) -> None:
+        """Do the part of staging that is not done again when the base moves."""
+        for operation in self.operations[self.applied :]:
+            if isinstance(operation, Append):
+                operation.write(self.files, self.target, self.base)
+
     def rebase(self, tables: Tables, operation_id: str) -> None:
         """Make the staged state one that follows the given tables, or raise CommitConflict."""
         if self.created:

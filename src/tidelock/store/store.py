@@ -50,6 +50,7 @@ from tidelock.store.recovery import heal
 from tidelock.store.snapshot import Snapshot
 from tidelock.store.tables import TableFiles
 from tidelock.store.transaction import Transaction
+from tidelock.store.turns import Turns
 
 SNAPSHOTS_LEASED_MAX = 1000
 
@@ -104,7 +105,8 @@ class Store:
         self.files = TableFiles(location, durability)
         self.log = Log(objects)
         self.branches = Branches(objects, self.log)
-        self.publisher = Publisher(self.log)
+        self.turns = Turns(location)
+        self.publisher = Publisher(self.log, self.turns)
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)
@@ -275,6 +277,7 @@ class Store:
 
     def close(self) -> None:
         self.keeper.stop()
+        self.turns.close()
         self._lease = None
 
 

@@ -269,10 +269,12 @@ class Transaction:
         )
         publisher = self._store.publisher
         with publisher.claim(self.branch.id, [staged.state.id for staged in changed]) as free:
-            if free or self._intent is not None:
-                for staged in changed:
+            for staged in changed:
+                if free or self._intent is not None:
                     staged.current()
-                    hit("stage.after_table")
+                else:
+                    staged.write()
+                hit("stage.after_table")
             if self._intent is not None:
                 self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
             commit = publisher.publish(pending)
