@@ -19,6 +19,7 @@ from lance import LanceDataset, LanceOperation
 from tidelock.errors import (
     ColumnNotFound,
     EngineUnavailable,
+    InvalidSchema,
     QueryFailed,
     RequiredColumnNull,
     WrongType,
@@ -193,7 +194,7 @@ def test_a_frame_without_rows_writes_nothing(spark: SparkSession, tmp_path: Path
         ("id, 'x' AS nots", ColumnNotFound, "nots"),
         ("note AS note FROM (SELECT 'a' AS note)", RequiredColumnNull, "id"),
         ("'seven' AS id", WrongType, "id"),
-        ("id, id AS ID", WrongType, "id"),
+        ("id, id AS ID", InvalidSchema, "id"),
     ],
 )
 def test_wrong_columns_and_types_are_refused_before_a_task_runs(
@@ -202,9 +203,8 @@ def test_wrong_columns_and_types_are_refused_before_a_task_runs(
     text = f"SELECT {select}" if " FROM " in select else f"SELECT {select} FROM range(3)"
     frame = spark.sql(text)
     base = empty(tmp_path / "t.lance")
-    with pytest.raises(Exception, match=told) as caught:
+    with pytest.raises(error, match=told):
         write_frame(frame, target(base))
-    assert isinstance(caught.value, error) or select.startswith("id, id")
     assert not list((tmp_path / "t.lance").glob("data/*"))
 
 
@@ -262,8 +262,8 @@ def _commit_rewrite(base: LanceDataset, new: list[Any], replaced: list[int]) -> 
         gone = [a & 0xFFFFFFFF for a in replaced if a >> 32 == fragment.fragment_id]
         left = fragment.delete(f"_rowaddr IN ({', '.join(str(a) for a in replaced)})")
         assert left is not None
-        assert left.metadata.num_deletions == len(gone)
-        updated.append(left.metadata)
+        assert left.num_deletions == len(gone)
+        updated.append(left)
     operation = LanceOperation.Update(
         removed_fragment_ids=[], updated_fragments=updated, new_fragments=new, fields_modified=[]
     )
@@ -326,13 +326,15 @@ with Engine(master="local[1]", memory="512m") as engine:
         assert "nowhere" in str(error)
 assert not [name for name in os.environ if name.startswith(("SPARK_CONNECT", "SPARK_REMOTE"))]
 """
+    (tmp_path / "tmp").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")} if (tmp_path / "tmp").mkdir() else None,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
+    assert not list((tmp_path / "tmp").glob("tidelock-*"))

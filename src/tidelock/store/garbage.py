@@ -47,7 +47,7 @@ from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.publish import Pending
 from tidelock.store.records import decode
-from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
+from tidelock.store.tables import Dataset, fragment_files, manifest_file
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -55,7 +55,31 @@ if TYPE_CHECKING:
 DELETE_THREADS = 16
 ALWAYS_KEPT = "_versions/latest_version_hint.json"
 
-Pins = dict[str, set[int]]
+Pins = defaultdict[str, set[int]]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The pins that are needed.
+
+    Those `required` are always there: when one cannot be opened, its table is left alone. Those
+    `retained` are kept for as long as nobody collected them: an earlier run may have kept less.
+    """
+
+    required: Pins
+    retained: Pins
+
+    @classmethod
+    def none(cls) -> Marks:
+        return cls(defaultdict(set), defaultdict(set))
+
+    def require(self, tables: Tables) -> None:
+        for state in tables.states():
+            self.required[state.id].add(state.pin)
+
+    def retain(self, tables: Tables) -> None:
+        for state in tables.states():
+            self.retained[state.id].add(state.pin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +132,10 @@ def collect(
         cutoff, dead = _cutoff(store, moment - older_than, moment)
         if dead and not dry_run:
             _fence(store, dead)
-        pins = mark(store, cutoff, versions, moment)
+        marks = mark(store, cutoff, versions, moment)
         swept = list(failed)
         for number, (table_id, files) in enumerate(sorted(listed.items())):
-            doomed = _Sweep(store, table_id, files, pins.get(table_id), cutoff)
+            doomed = _Sweep(store, table_id, files, marks, cutoff)
             swept.append(doomed.plan() if announced is None else doomed.run(announced))
             if progress is not None:
                 progress(number + 1, len(listed))
@@ -201,39 +225,31 @@ def _leases(store: Store) -> Iterator[tuple[ObjectInfo, Lease]]:
             yield info, decode(store.objects.get(info.key), Lease, info.key)
 
 
-def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Pins:
+def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Marks:
     """The pins that must stay readable."""
-    pins: Pins = defaultdict(set)
-
-    def keep(tables: Tables) -> None:
-        for state in tables.states():
-            pins[state.id].add(state.pin)
-
+    marks = Marks.none()
     for ref in store.branches.refs():
         try:
-            _mark_branch(store, ref, cutoff, versions, keep)
+            _mark_branch(store, ref, cutoff, versions, marks)
         except BranchDeleted:
             continue
     for tag in store.branches.tags():
-        keep(store.log.tables_at(tag.as_branch(), tag.version))
+        marks.require(store.log.tables_at(tag.as_branch(), tag.version))
     for hold in holds(store.objects):
-        keep(store.log.tables_at(hold.as_branch(), hold.version))
+        marks.require(store.log.tables_at(hold.as_branch(), hold.version))
     for snapshot in store.snapshots_in_use():
-        keep(snapshot.states())
-    _mark_leased(store, keep, moment)
-    _mark_intents(store, keep, pins)
-    return pins
+        marks.retain(snapshot.states())
+    refs = {ref.id: ref for ref in store.branches.all_refs()}
+    _mark_leased(store, refs, marks, moment)
+    _mark_intents(store, refs, marks)
+    return marks
 
 
 def _mark_branch(
-    store: Store,
-    ref: BranchRef,
-    cutoff: datetime,
-    versions: int,
-    keep: Callable[[Tables], None],
+    store: Store, ref: BranchRef, cutoff: datetime, versions: int, marks: Marks
 ) -> None:
     head = store.log.head(ref)
-    keep(head.tables)
+    marks.require(head.tables)
     superseded = head.time
     tables = head.tables
     kept = 0
@@ -243,32 +259,30 @@ def _mark_branch(
         kept += bool(commit.tables)
         if kept > max(versions, 1) and superseded < cutoff:
             break
-        keep(tables)
+        marks.retain(tables)
         superseded = commit.time
         tables = tables.before(commit.tables)
 
 
-def _mark_leased(store: Store, keep: Callable[[Tables], None], moment: datetime) -> None:
-    refs = {ref.id: ref for ref in store.branches.all_refs()}
+def _mark_leased(store: Store, refs: dict[str, BranchRef], marks: Marks, moment: datetime) -> None:
     for info, lease in _leases(store):
         if expired(info, lease.lease_seconds, moment):
             continue
         for branch_id, version in lease.versions:
             if branch_id in refs:
-                keep(store.log.tables_at(refs[branch_id], version))
+                marks.retain(store.log.tables_at(refs[branch_id], version))
 
 
-def _mark_intents(store: Store, keep: Callable[[Tables], None], pins: Pins) -> None:
-    refs = {ref.id: ref for ref in store.branches.all_refs()}
+def _mark_intents(store: Store, refs: dict[str, BranchRef], marks: Marks) -> None:
     for info in store.objects.list(layout.INTENTS):
         intent = read_intent(store.objects, info)
         if intent is None:
             continue
         if intent.branch_id in refs:
-            keep(store.log.tables_at(refs[intent.branch_id], intent.base_version))
+            marks.retain(store.log.tables_at(refs[intent.branch_id], intent.base_version))
         for change in intent.sealed or ():
             if change.after is not None:
-                pins[change.after.id].add(change.after.pin)
+                marks.required[change.after.id].add(change.after.pin)
 
 
 def _fence(store: Store, dead: list[str]) -> None:
@@ -307,7 +321,7 @@ class _Sweep:
     store: Store
     table_id: str
     files: list[ObjectInfo]
-    pins: set[int] | None
+    marks: Marks
     cutoff: datetime
 
     def plan(self) -> TableGarbage:
@@ -331,7 +345,7 @@ class _Sweep:
 
     def _doomed(self) -> list[ObjectInfo]:
         root = layout.table(self.table_id) + "/"
-        live = _live_files(self.store, self.table_id, self.pins) if self.pins else set()
+        live = _live_files(self.store, self.table_id, self.marks)
         return [
             info
             for info in self.files
@@ -356,11 +370,18 @@ def _needed(path: str, live: set[str]) -> bool:
     return path in live or path == ALWAYS_KEPT
 
 
-def _live_files(store: Store, table_id: str, pins: set[int]) -> set[str]:
+def _live_files(store: Store, table_id: str, marks: Marks) -> set[str]:
     """Every file that a pin of the table, or its Lance HEAD, needs."""
     live: set[str] = set()
-    for pin in pins:
-        live |= _files_of(store.files.open(table_id, pin))
+    required = marks.required.get(table_id, set())
+    for pin in required | marks.retained.get(table_id, set()):
+        try:
+            live |= _files_of(store.files.open(table_id, pin))
+        except SnapshotExpired:
+            if pin in required:
+                raise
+    if not live:
+        return live
     head = lance.dataset(store.files.uri(table_id), storage_options=store.location.lance_options)
     return live | _files_of(head)
 
@@ -369,8 +390,7 @@ def _files_of(dataset: Dataset) -> set[str]:
     files = {manifest_file(dataset.version)}
     for fragment in dataset.get_fragments():
         files.update(fragment_files(fragment.metadata))
-    for index in dataset.describe_indices():
-        files.update(f"_indices/{segment.uuid}" for segment in index.segments)
+    files.update(f"_indices/{segment.uuid}" for segment in index_segments(dataset))
     return files
 
 

@@ -6,11 +6,16 @@ While a snapshot object is alive, garbage collection keeps its pins.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
+from tidelock.model.expressions import parse_filter
 from tidelock.model.listing import Listing
+from tidelock.model.schema import TableSchema
+from tidelock.store.frames import scan_frame
+from tidelock.store.query import plan_query, run_query
 from tidelock.store.reading import Engine, Table
 from tidelock.store.tables import TableFiles
 
@@ -74,7 +79,7 @@ class Snapshot:
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over this snapshot, and over nothing else."""
-        return run_query(query, self._tables, self.table, self._engine)
+        return query_tables(query, self._tables, self.table, self._engine)
 
     def __repr__(self) -> str:
         count = len(self._tables)
@@ -98,5 +103,37 @@ def list_tables(states: list[TableState]) -> Listing[TableState]:
     )
 
 
-def run_query(query: str, tables: Tables, table: object, engine: Engine) -> DataFrame:
-    raise NotImplementedError
+def query_tables(
+    query: str, tables: Tables, table: Callable[[str], Table], engine: Engine
+) -> DataFrame:
+    """Run a query over some tables, each read with the columns and rows that it needs."""
+    plan = plan_query(
+        query,
+        _Schemas(tables, table),
+        lambda sql, schema: parse_filter(sql, schema, zone=engine.zone).lance,
+    )
+    session = engine.get()
+    frames = {
+        read.name: scan_frame(
+            session, table(read.name).source(), columns=read.columns, filter=read.filter
+        )
+        for read in plan.reads
+    }
+    return run_query(session, plan, frames)
+
+
+class _Schemas(Mapping[str, TableSchema]):
+    """The schemas of all tables, of which only those are opened that are asked for."""
+
+    def __init__(self, tables: Tables, table: Callable[[str], Table]) -> None:
+        self._tables = tables
+        self._table = table
+
+    def __getitem__(self, name: str) -> TableSchema:
+        return self._table(name).schema
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)

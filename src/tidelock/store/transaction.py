@@ -32,7 +32,7 @@ from tidelock.store.intents import HeldIntent
 from tidelock.store.log import Head
 from tidelock.store.publish import Pending
 from tidelock.store.reading import Table
-from tidelock.store.snapshot import run_query
+from tidelock.store.snapshot import query_tables
 from tidelock.store.staging import StagedTable
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Transaction:
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over what this transaction sees."""
-        return run_query(query, self.tables(), self.table, self._store.engine)
+        return query_tables(query, self.tables(), self.table, self._store.engine)
 
     # Ending
 
