@@ -24,6 +24,7 @@ TidelockError
   |   + LakeNotFound
   |   + LakeExists
   |   + ReadOnlyLake
+  |   + LakeClosed             the handle was closed, or belongs to another process
   |   + TransactionClosed
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
@@ -199,6 +200,10 @@ class LakeExists(InputError):
 
 class ReadOnlyLake(InputError):
     condition = "READ_ONLY_LAKE"
+
+
+class LakeClosed(InputError):
+    condition = "LAKE_CLOSED"
 
 
 class TransactionClosed(InputError):

@@ -19,7 +19,7 @@ from tidelock.errors import InvalidOption
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelock import Lake, Transaction
+    from tidelock import Lake, Table, Transaction
     from tidelock.cli.files import RowFile
 
 CSV_PANEL = "CSV"
@@ -209,18 +209,17 @@ def _load(
         if creation is not None:
             creation(transaction, table)
         stage = getattr(transaction, mode.value)
-        stage(table, _batches(files, transaction, table, counted))
+        stage(table, _batches(files, transaction.table(table), counted))
     commit = transaction.commit
     assert commit is not None
     return {**documents.of_commit(commit), "loaded": True, "read": read}
 
 
 def _batches(
-    files: list[RowFile], transaction: Transaction, table: str, counted: Callable[[int], None]
+    files: list[RowFile], target: Table, counted: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     from tidelock.cli.files import read_file
 
-    target = transaction.table(table)
     for file in files:
         for batch in read_file(file, target.schema, target.name):
             counted(batch.num_rows)

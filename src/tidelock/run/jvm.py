@@ -32,6 +32,8 @@ JAVA_VERSION_MIN = 17
 HOW_TO_GET_JAVA = (
     "Install it (for example: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one."
 )
+# PySpark's own mark of a process whose sessions are clients.
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 PANDAS_NOTICE = "PySpark does not yet fully support pandas"
 LOG_SETTINGS = """\
 status = error
@@ -182,6 +184,11 @@ def _log_file_uri(folder: Path) -> str:
 
 def _start(master: str | None, memory: str | None, conf: Mapping[str, str]) -> None:
     if not is_running():
+        if CONNECT_MODE in os.environ:
+            raise EngineUnavailable(
+                "This process is already a client of a Spark Connect server, and PySpark starts no "
+                "Spark beside it. Give that session (spark=) or its URL (remote=)."
+            )
         find_java(os.environ)
     from pyspark.sql import SparkSession
 
@@ -245,7 +252,7 @@ def _launch(settings: Mapping[str, str], log: Path) -> SparkSession:
     except (PySparkRuntimeError, OSError) as error:
         last = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
         raise EngineUnavailable(
-            f"Spark did not start: {error}. It said: {' / '.join(last) or 'nothing'}.",
+            f"Spark did not start: {str(error).rstrip('.')}. It said: {' / '.join(last)}",
             master=settings["spark.master"],
         ) from error
     finally:

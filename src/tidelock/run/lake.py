@@ -400,19 +400,30 @@ class Lake:
     # Maintenance
 
     def optimize(
-        self, tables: Sequence[str] | None = None, *, branch: str = MAIN
+        self,
+        tables: Sequence[str] | None = None,
+        *,
+        branch: str = MAIN,
+        on_spark: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Listing[Commit]:
-        """Compact tables and bring their key indexes up to date. Changes no row."""
+        """Compact tables and bring their key indexes up to date. Changes no row.
+
+        Writers are neither blocked nor do they get in its way. `on_spark=True` rewrites fragments
+        on Spark's executors.
+        """
         self._store.refuse_read_only()
         self._store.ensure_lease()
         head = self._store.branches.head(branch)
         names = [head.tables[name].name for name in tables] if tables else list(head.tables)
         commits: list[Commit] = []
-        for name in names:
-            for step in (self._store.maintainer.compact, self._store.maintainer.index):
-                commit = step(head.branch, name)
-                if commit is not None:
-                    commits.append(commit)
+        for number, name in enumerate(names, start=1):
+            maintainer = self._store.maintainer
+            done = [maintainer.compact(head.branch, name, on_spark)]
+            done.append(maintainer.index(head.branch, name))
+            commits.extend(commit for commit in done if commit is not None)
+            if progress is not None:
+                progress(number, len(names))
         return Listing.of(
             "Maintenance",
             commits,

@@ -39,7 +39,6 @@ CONFIG_FILE = "tidelock.toml"
 _ZONE = "spark.sql.session.timeZone"
 # What our queries rely on, on every engine whose session we make.
 SESSION_CONF = {_ZONE: "UTC", "spark.sql.ansi.enabled": "true"}
-_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
 @dataclass(frozen=True)
@@ -267,8 +266,8 @@ class Engine:
         self._undo.append(session.stop)
         # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
         # process that also has a JVM session keeps what it had.
-        if _CONNECT_MODE not in os.environ and not jvm.is_running():
-            os.environ[_CONNECT_MODE] = "1"
+        if jvm.CONNECT_MODE not in os.environ and not jvm.is_running():
+            os.environ[jvm.CONNECT_MODE] = "1"
             self._undo.append(_leave_connect_mode)
         for key, value in {**SESSION_CONF, **conf}.items():
             session.conf.set(key, value)
@@ -289,7 +288,7 @@ def _quiet_rust() -> Iterator[None]:
 
 
 def _leave_connect_mode() -> None:
-    os.environ.pop(_CONNECT_MODE, None)
+    os.environ.pop(jvm.CONNECT_MODE, None)
 
 
 def _knock(url: str) -> None:

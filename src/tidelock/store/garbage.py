@@ -47,7 +47,7 @@ from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.publish import Pending
 from tidelock.store.records import decode
-from tidelock.store.tables import Dataset, fragment_files, manifest_file
+from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store

@@ -204,6 +204,11 @@ class Keeper:
             self._held.discard(held)
         held.remove(self._objects)
 
+    def drop(self, held: Held) -> None:
+        """Stop renewing, and leave the object to run out."""
+        with self._lock:
+            self._held.discard(held)
+
     def renew_all(self) -> None:
         with self._lock:
             held = list(self._held)
@@ -274,6 +279,10 @@ class HeldIntent:
         hit("intent.before_seal")
         self._held.write(self._objects)
         hit("intent.after_seal")
+
+    def abandon(self) -> None:
+        """Stop renewing: the lease runs out, and healing settles what is there."""
+        self._keeper.drop(self._held)
 
     def remove(self) -> None:
         hit("intent.before_remove")

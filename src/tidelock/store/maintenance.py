@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lance
 import numpy as np
-import pyarrow as pa
-from lance.fragment import FragmentMetadata
 
 from tidelock.errors import CommitConflict, TidelockError
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
@@ -37,6 +35,8 @@ from tidelock.store.log import Head
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.operations import Counts, Operation, Target
 from tidelock.store.publish import Pending
+from tidelock.store.reading import Table
+from tidelock.store.rewriting import Rewritten, rewrite, rewrite_on_spark
 from tidelock.store.staging import StagedTable
 from tidelock.store.tables import (
     ROWS_PER_FILE_MAX,
@@ -44,7 +44,6 @@ from tidelock.store.tables import (
     Dataset,
     TableFiles,
     index_segments,
-    with_row_ids,
 )
 
 if TYPE_CHECKING:
@@ -53,18 +52,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelock")
 
 INDEX_NAME = "tidelock_key"
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """One group of fragments and what they were rewritten to."""
-
-    paths: tuple[str, ...]
-    fragments: tuple[FragmentMetadata, ...]
-    row_ids: Addresses
-    """The ids of the rewritten rows, in the order of the new fragments."""
-    deletions: tuple[int, ...]
-    """How many rows each old fragment had lost when it was read."""
 
 
 @dataclass
@@ -212,7 +199,7 @@ class Maintainer:
         groups = [rewrite(self._store.files, staged.base, ids)]
         return self._publish(head, staged, Compaction(groups), f"fold {len(ids)} fragments")
 
-    def compact(self, branch: BranchRef, name: str) -> Commit | None:
+    def compact(self, branch: BranchRef, name: str, on_spark: bool = False) -> Commit | None:
         """Rewrite small and worn fragments to full ones."""
         found = self._open(branch, name)
         if found is None:
@@ -221,7 +208,11 @@ class Maintainer:
         plan = plan_compaction(fragment_sizes(staged.base), ROWS_PER_FILE_MAX)
         if not plan:
             return None
-        groups = [rewrite(self._store.files, staged.base, ids) for ids in plan]
+        if on_spark:
+            view = Table(self._store.files, self._store.engine, staged.state, staged.base, self)
+            groups = rewrite_on_spark(view, plan)
+        else:
+            groups = [rewrite(self._store.files, staged.base, ids) for ids in plan]
         count = sum(map(len, plan))
         return self._publish(head, staged, Compaction(groups), f"compact {count} fragments")
 
@@ -273,26 +264,6 @@ def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:
         size_bytes = sum(file.file_size_bytes or 0 for file in meta.files)
         sizes.append(FragmentSize(meta.id, meta.physical_rows - deleted, deleted, size_bytes))
     return sizes
-
-
-def rewrite(files: TableFiles, base: Dataset, ids: list[int]) -> Rewritten:
-    """Write the live rows of some fragments to new ones, in bounded memory."""
-    old = [base.get_fragment(fragment_id) for fragment_id in ids]
-    scanner = base.scanner(fragments=old, with_row_id=True, scan_in_order=True)
-    row_ids: list[Addresses] = [np.array([], dtype=np.uint64)]
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in scanner.to_batches():
-            row_ids.append(batch.column("_rowid").to_numpy())
-            yield batch.drop_columns(["_rowid"])
-
-    reader = pa.RecordBatchReader.from_batches(base.schema, rows())
-    written = [one for one in files.write(base, reader) if one.physical_rows]
-    ids_in_order = np.concatenate(row_ids)
-    fragments = with_row_ids(written, ids_in_order)
-    paths = tuple(fragment.metadata.files[0].path for fragment in old)
-    deletions = tuple(fragment.num_deletions for fragment in old)
-    return Rewritten(paths, tuple(fragments), ids_in_order, deletions)
 
 
 def _segments(dataset: Dataset) -> list[lance.Index]:

@@ -43,7 +43,9 @@ def run_query(spark: SparkSession, plan: QueryPlan, frames: Mapping[str, DataFra
     """The result of the query over `frames`, which are named as `plan.reads` names its tables."""
     from pyspark.errors import PySparkException
 
-    bound: dict[str, Any] = {f"t{number}": frames[read.name] for number, read in enumerate(plan.reads)}
+    bound: dict[str, Any] = {
+        f"t{number}": frames[read.name] for number, read in enumerate(plan.reads)
+    }
     # Without frames PySpark does not format the text, and braces stay single.
     text = bind(plan) if bound else plan.text
     try:

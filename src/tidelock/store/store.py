@@ -8,6 +8,7 @@ settled.
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 from tidelock.errors import (
     CommitNotFound,
+    LakeClosed,
     LakeExists,
     LakeNotFound,
     ObjectExists,
@@ -110,6 +112,8 @@ class Store:
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)
+        self._process = os.getpid()
+        self._closed = False
         self._lease: Held | None = None
         self._lease_lock = threading.Lock()
         self._began: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
@@ -167,7 +171,10 @@ class Store:
             lease_seconds=self.lease_seconds,
             properties=transaction.properties,
         )
-        return HeldIntent(self.keeper, self.objects, intent)
+        held = HeldIntent(self.keeper, self.objects, intent)
+        # A transaction that is dropped without an end must not keep its intent alive.
+        weakref.finalize(transaction, held.abandon)
+        return held
 
     def close_branch(self, name: str) -> None:
         """Delete a branch by publishing the record that ends its log."""
@@ -220,6 +227,7 @@ class Store:
         )
 
     def _leased(self, snapshot: Snapshot) -> Snapshot:
+        self.refuse_unusable()
         self._began[snapshot] = time.monotonic()
         if not self.read_only:
             self.ensure_lease()
@@ -248,7 +256,22 @@ class Store:
         self._healed = time.monotonic()
         return recovered
 
+    def refuse_unusable(self) -> None:
+        """A closed handle, or one that came along with a fork, holds no lease."""
+        if self._closed:
+            raise LakeClosed(
+                f"This handle on {self.location.uri!r} was closed. Open the lake again.",
+                uri=self.location.uri,
+            )
+        if self._process != os.getpid():
+            raise LakeClosed(
+                f"This handle on {self.location.uri!r} was opened in another process. "
+                "Open the lake in this one.",
+                uri=self.location.uri,
+            )
+
     def ensure_lease(self) -> None:
+        self.refuse_unusable()
         if self._lease is not None:
             return
         with self._lease_lock:
@@ -276,6 +299,9 @@ class Store:
         return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, tuple(shown))
 
     def close(self) -> None:
+        if self._closed or self._process != os.getpid():
+            return
+        self._closed = True
         self.keeper.stop()
         self.turns.close()
         self._lease = None

@@ -117,6 +117,18 @@ def test_a_server_that_does_not_answer_is_told_at_once() -> None:
         assert not engine.started
 
 
+def test_an_engine_that_is_not_installed_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pysail", None)
+    monkeypatch.setitem(sys.modules, "pysail.spark", None)
+    with (
+        Engine(engine="sail") as engine,
+        pytest.raises(EngineUnavailable, match=r"pip install 'tidelock\[sail\]'"),
+    ):
+        engine.get()
+
+
 @pytest.mark.parametrize(
     ("told", "version"),
     [
