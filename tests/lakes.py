@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import random
 import shutil
 import sys
 import time
@@ -26,6 +27,19 @@ import pyarrow as pa
 import tidelock
 from tidelock import Lake, Snapshot
 from tidelock.store import faults
+
+
+
+def _settings_at_start() -> dict[str, str]:
+    """What the run was started with: no setting of Tidelock is left in the tests' environment."""
+    try:
+        items = Path("/proc/self/environ").read_text("utf-8", "replace").split("\0")
+    except OSError:
+        return dict(os.environ)
+    return dict(item.split("=", 1) for item in items if "=" in item)
+
+
+SETTINGS = _settings_at_start()
 
 Rows = Counter[tuple[Any, ...]]
 NUMBERS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -104,6 +118,25 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
+
+
+# Chance
+
+
+@contextlib.contextmanager
+def seed_of() -> Iterator[int]:
+    """A seed: TIDELOCK_SEED, or a new one; printed when what is done with it fails."""
+    seed = int(SETTINGS.get("TIDELOCK_SEED", random.randrange(1_000_000)))
+    try:
+        yield seed
+    except BaseException:
+        sys.stderr.write(f"\nseed {seed}: run it again with TIDELOCK_SEED={seed}\n")
+        raise
+
+
+def fault_seconds(usual: float) -> float:
+    """How long a random run goes on: TIDELOCK_FAULT_SECONDS in place of the usual."""
+    return float(SETTINGS.get("TIDELOCK_FAULT_SECONDS", usual))
 
 
 # Processes

@@ -37,7 +37,7 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         logs = []
         for number in range(workers):
             home = folder / f"worker-{number}"
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(home / "work")]
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(home / "apps")]
             stack.enter_context(_jvm(home, "deploy.worker.Worker", *place, *size, master))
             logs.append(home / "log")
         for log in logs:

@@ -49,7 +49,7 @@ def test_a_standalone_cluster_of_two_workers_gives_the_same(
         rows = _run_driver(tmp_path, {"master": master, "memory": "512m", "conf": conf})
         at_work = {
             log.relative_to(tmp_path / "cluster").parts[0]
-            for log in (tmp_path / "cluster").glob("worker-*/work/app-*/*/stderr")
+            for log in (tmp_path / "cluster").glob("worker-*/apps/app-*/*/stderr")
             if "Running task" in log.read_text()
         }
     assert rows == reference

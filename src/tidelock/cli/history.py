@@ -133,7 +133,7 @@ def diff(
         str, typer.Argument(metavar="FROM", help="A version, a tag or a commit id; not included.")
     ],
     until: Annotated[
-        str | None, typer.Argument(metavar="[TO]", help="The same; included. Else the newest.")
+        str | None, typer.Argument(metavar="TO", help="The same; included. Else the newest.")
     ] = None,
     branch: BranchOption = "main",
     table: Annotated[

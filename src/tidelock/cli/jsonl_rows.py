@@ -180,6 +180,9 @@ def array_from_json(values: Sequence[Any], type_: pa.DataType, path: str) -> pa.
         return array_of(fitted, type_, path)
     except UnknownField as error:
         raise _unknown_field(error, fitted, type_, path) from error
+    except ValuesMisfit as misfit:
+        position, _, reason = misfit.offenders[0]
+        raise ValuesMisfit([(position, values[position], reason)]) from misfit
 
 
 def _unknown_field(

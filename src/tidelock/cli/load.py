@@ -13,7 +13,7 @@ from tidelock.cli import documents
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count
 from tidelock.cli.documents import Document
-from tidelock.cli.table import KeyOption, split_key
+from tidelock.cli.table import split_key
 from tidelock.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def load(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to load into.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Files or folders; none, or -, is stdin."),
+        typer.Argument(metavar="FILE", help="Files or folders; none, or -, is stdin."),
     ] = None,
     mode: Annotated[
         Mode,
@@ -108,7 +108,16 @@ def load(
             rich_help_panel=CREATE_PANEL,
         ),
     ] = None,
-    key: KeyOption = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            "-k",
+            metavar="COLUMNS",
+            help="Its key, such as id or region,id.",
+            rich_help_panel=CREATE_PANEL,
+        ),
+    ] = None,
 ) -> None:
     """Load files into a table as one commit.
 

@@ -82,6 +82,9 @@ def run(arguments: Sequence[str]) -> int:
         if code == failures.INTERRUPTED:
             _say("interrupted")
         return code if isinstance(code, int) else failures.OK
+    except SystemExit:
+        # Typer ends the process by itself in one case: nobody reads the help any more.
+        return failures.PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return failures.INTERRUPTED

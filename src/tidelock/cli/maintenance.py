@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def optimize(
     call: Call,
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Which; else all.")
+        list[str] | None, typer.Argument(metavar="TABLE", help="Which; else all.")
     ] = None,
     branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
 ) -> None:
@@ -94,7 +94,7 @@ def _show_garbage(call: Call, document: Document) -> None:
         output.listing(
             ["table", "files", "bytes", ""],
             [
-                [t["table"] or f"{t['id']} (dropped)", f"{t['files']:,}", size(t["bytes"]), ""]
+                [t["table"] or f"{t['id']} (on no branch)", f"{t['files']:,}", size(t["bytes"]), ""]
                 for t in document["tables"]
                 if not t["error"]
             ],

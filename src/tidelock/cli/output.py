@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 # Text that is piped to another program is not folded to any width.
 PIPE_WIDTH = 100_000
-COLUMN_WIDTH_MIN = 8
+FOLDED_WIDTH_MIN = 24
+GAP = 3
 RIGHT = frozenset({"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"})
 
 
@@ -86,27 +88,46 @@ class Output:
             ]
             for row in rows
         ]
-        if self.console.width >= _narrowest(columns):
-            self._table([printable(name) for name in columns], texts, numeric)
+        names = [printable(name) for name in columns]
+        widths = [
+            max([cell_len(name), *(row[n].cell_len for row in texts)])
+            for n, name in enumerate(names)
+        ]
+        # A number is never broken over two lines, and other text only where enough of it is left.
+        needed = [
+            width if is_number else min(width, FOLDED_WIDTH_MIN)
+            for width, is_number in zip(widths, numeric, strict=True)
+        ]
+        if sum(needed) + GAP * len(needed) <= self.console.width:
+            self._table(names, texts, numeric, needed)
         else:
-            self._records(columns, texts)
+            self._records(names, texts)
 
     def _table(
-        self, columns: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[bool]
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Text]],
+        right: Sequence[bool],
+        needed: Sequence[int] | None = None,
     ) -> None:
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-        for name, is_right in zip(columns, right, strict=True):
-            table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+        for n, (name, is_right) in enumerate(zip(columns, right, strict=True)):
+            table.add_column(
+                Text(name),
+                justify="right" if is_right else "left",
+                overflow="fold",
+                min_width=needed[n] if needed else None,
+            )
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
 
     def _records(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-        width = max(len(printable(name)) for name in columns)
+        width = max(cell_len(name) for name in columns)
         for number, row in enumerate(rows, start=1):
             self.line(f"row {number}", "bold")
             for name, value in zip(columns, row, strict=True):
-                named = Text(f"  {printable(name).ljust(width)}  ", "dim")
+                named = Text(f"  {set_cell_size(name, width)}  ", "dim")
                 self.console.print(named.append(value), soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -153,8 +174,3 @@ class Output:
 
         shown = self.notes.is_terminal
         return Progress(*columns, console=self.notes, transient=True, disable=not shown)
-
-
-def _narrowest(columns: Sequence[str]) -> int:
-    """The width under which a table of these columns cannot be read."""
-    return sum(max(min(len(name), COLUMN_WIDTH_MIN), 4) + 2 for name in columns)

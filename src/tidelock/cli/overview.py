@@ -24,7 +24,7 @@ def init(
     call: Call,
     uri: Annotated[
         str | None,
-        typer.Argument(metavar="[URI]", help="Where the lake is to be; else --lake, else here."),
+        typer.Argument(metavar="URI", help="Where the lake is to be; else --lake, else here."),
     ] = None,
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="Succeed when there is a lake already.")

@@ -16,7 +16,6 @@ from tidelock.errors import (
     CommitNotFound,
     IntentUnreadable,
     InvalidOption,
-    ObjectMissing,
     VersionNotFound,
 )
 from tidelock.model.commit import BranchRef, Commit, TableState
@@ -140,7 +139,7 @@ def discard_intent(uri: str, storage_options: Mapping[str, str], name: str) -> s
     key = name if "/" in name else f"{layout.INTENTS}/{name}"
     info = objects.info(key) if key.startswith(f"{layout.INTENTS}/") else None
     if info is None:
-        raise ObjectMissing(f"There is no intent {name!r}. See `tidelock status`.", key=key)
+        raise InvalidOption(f"There is no intent {name!r}. See `tidelock status`.", key=key)
     if _can_be_read(objects, key):
         raise InvalidOption(
             f"The intent {name!r} can be read, so it is settled by itself once its writer is gone. "

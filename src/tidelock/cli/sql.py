@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 def sql(
     call: Call,
     query: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="The query; - reads it from stdin.")
+        str | None, typer.Argument(metavar="QUERY", help="The query; - reads it from stdin.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the query from a file.")

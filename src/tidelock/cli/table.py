@@ -43,7 +43,7 @@ def create(
     call: Call,
     name: NameArgument,
     schema: Annotated[
-        str | None, typer.Argument(metavar="[SCHEMA]", help="The columns, in Spark's DDL.")
+        str | None, typer.Argument(metavar="SCHEMA", help="The columns, in Spark's DDL.")
     ] = None,
     key: KeyOption = None,
     like: Annotated[

@@ -19,7 +19,8 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +55,14 @@ class _Shared:
     master = ""
     borrowed = False
     folder: Path | None = None
+    gateway: Any = None
 
 
 def acquire(master: str | None, memory: str | None, conf: Mapping[str, str]) -> SparkSession:
     """The session of this process, started if there is none. Pair it with `release`."""
     with _Shared.lock:
-        if _Shared.session is not None and _is_stopped(_Shared.session):
+        if _Shared.session is not None and not is_running():
+            # Somebody stopped it behind our back.
             _forget()
         if _Shared.session is None:
             _start(master, memory, conf)
@@ -81,18 +84,18 @@ def release() -> None:
         _Shared.users -= 1
         if _Shared.users > 0 or _Shared.session is None:
             return
-        if not _Shared.borrowed and not _is_stopped(_Shared.session):
+        if not _Shared.borrowed and is_running():
             _Shared.session.stop()
         _forget()
 
 
 def is_running() -> bool:
     """Whether this process has a session with a JVM, whoever started it."""
-    if "pyspark" not in sys.modules:
+    if "pyspark.sql" not in sys.modules:
         return False
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
-    return SparkContext._active_spark_context is not None
+    return SparkSession._instantiatedSession is not None
 
 
 def find_java(environ: Mapping[str, str]) -> str:
@@ -224,50 +227,60 @@ def _borrow(session: SparkSession, master: str | None, conf: Mapping[str, str]) 
 
 
 def _launch(settings: Mapping[str, str], log: Path) -> SparkSession:
-    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    spark_conf = SparkConf(loadDefaults=False)
-    for key, value in settings.items():
-        spark_conf.set(key, value)
-    # A JVM outlives its session, and the next session of the process runs in it.
-    gateway: Any = SparkContext._gateway
-    kept = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
-    os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+    environment = {"PYSPARK_PYTHON": settings["spark.pyspark.python"]}
     if settings["spark.master"].startswith("local"):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.config(map=dict(settings))
     try:
-        if gateway is None:
-            # The context is made by hand because this is the only way to say where the JVM's
-            # output goes; the JVM itself warns on stderr before any log setting is read.
-            with log.open("wb") as output, warnings.catch_warnings():
-                # Lance warns about every fork; the fork that becomes the JVM never uses Lance.
-                warnings.filterwarnings("ignore", message="lance is not fork-safe")
-                launch: Any = launch_gateway
-                gateway = launch(spark_conf, {"stdout": output, "stderr": output})
-        SparkContext(conf=spark_conf, gateway=gateway)
-        return SparkSession.builder.getOrCreate()
+        with _environment(environment):
+            # A JVM outlives its session, and the next session of the process runs in it.
+            if _Shared.gateway is None:
+                _Shared.gateway = _launch_gateway(settings, log)
+            address = _Shared.gateway.java_parameters
+            door = {
+                "PYSPARK_GATEWAY_PORT": str(address.port),
+                "PYSPARK_GATEWAY_SECRET": address.auth_token,
+            }
+            with _environment(door):
+                return builder.getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         last = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
         raise EngineUnavailable(
             f"Spark did not start: {str(error).rstrip('.')}. It said: {' / '.join(last)}",
             master=settings["spark.master"],
         ) from error
+
+
+def _launch_gateway(settings: Mapping[str, str], log: Path) -> Any:
+    """A JVM whose output goes to `log`. Started here, because a builder's JVM writes to our console
+    before it has read any setting."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Any = launch_gateway
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with log.open("wb") as output, warnings.catch_warnings():
+        # Lance warns about every fork; the fork that becomes the JVM never uses Lance.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        return launch(conf, {"stdout": output, "stderr": output})
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """The process environment with `changes`, for as long as PySpark looks at it."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
     finally:
-        for name, before in kept.items():
-            if before is None:
+        for name, value in before.items():
+            if value is None:
                 os.environ.pop(name, None)
             else:
-                os.environ[name] = before
-
-
-def _is_stopped(session: SparkSession) -> bool:
-    """Whether somebody called `stop()` on the session behind our back."""
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context is None
+                os.environ[name] = value
 
 
 def _forget() -> None:
