@@ -8,6 +8,7 @@ importable module, with arguments that pickle.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import random
@@ -27,7 +28,6 @@ import pyarrow as pa
 import tidelock
 from tidelock import Lake, Snapshot
 from tidelock.store import faults
-
 
 
 def _settings_at_start() -> dict[str, str]:
@@ -68,7 +68,7 @@ def check_log(lake: Lake, branch: str = "main") -> list[tidelock.Commit]:
     commits = list(lake.log(branch, limit=None))[::-1]
     assert [commit.version for commit in commits] == list(range(1, len(commits) + 1))
     assert [commit.time for commit in commits] == sorted(commit.time for commit in commits)
-    for parent, commit in zip(commits, commits[1:], strict=False):
+    for parent, commit in itertools.pairwise(commits):
         assert commit.parents == (parent.id,)
     ids = Counter(commit.operation_id for commit in commits)
     assert not [one for one, count in ids.items() if count > 1], "an operation was published twice"
@@ -89,7 +89,7 @@ def streamed(rows: list[dict[str, int]]) -> pa.RecordBatchReader:
 
 
 def age(uri: str | Path, seconds: float = 3600.0) -> None:
-    """Let time pass for every lease and intent of a lake on files: their last renewal moves back."""
+    """Let time pass for the leases and intents of a lake on files: they were renewed long ago."""
     moment = time.time() - seconds
     for folder in ("leases", "intents", "collections"):
         for path in Path(uri, "_tidelock", folder).glob("*"):

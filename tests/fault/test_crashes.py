@@ -14,9 +14,10 @@ from pathlib import Path
 
 import lance
 import pytest
+import writers
+from writers import ACTOR, AFTER, BEFORE, OPERATION
 
 import tidelock
-import writers
 from lakes import (
     age,
     check_log,
@@ -30,7 +31,6 @@ from lakes import (
     wait_until,
 )
 from tidelock.store.faults import recorded
-from writers import ACTOR, AFTER, BEFORE, OPERATION
 
 Step = tuple[str, int]
 KILLED = -signal.SIGKILL

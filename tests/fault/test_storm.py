@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import transfers
 
 import tidelock
-import transfers
 from lakes import age, check_log, end, fault_seconds, seed_of, start
 from s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
@@ -108,7 +108,7 @@ class Storm:
             assert not lake.collect_garbage(older_than=0).errors
             assert set(transfers.check(lake.snapshot())["operation"].to_pylist()) == ledger
             sys.stderr.write(
-                f"\n{len(commits)} transfers, {len(done)} of them acknowledged, {self.kills} kills, "
+                f"\n{len(commits)} transfers, {len(done)} acknowledged, {self.kills} kills, "
                 f"{self.snapshots} snapshots, {len(rows)} recoveries\n"
             )
 

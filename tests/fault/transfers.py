@@ -27,12 +27,12 @@ LEDGER = pa.schema([("operation", pa.string()), ("amount", pa.int64())])
 
 
 def make(uri: str, options: Mapping[str, str] | None = None) -> None:
-    with tidelock.open(uri, create=True, storage_options=options) as lake:
-        with lake.transaction() as tx:
-            for side in ("left", "right"):
-                tx.create_table(side, "id BIGINT NOT NULL, balance BIGINT NOT NULL", key="id")
-                tx.append(side, [{"id": i, "balance": START} for i in range(ACCOUNTS)])
-            tx.create_table("ledger", "operation STRING NOT NULL, amount BIGINT NOT NULL")
+    lake = tidelock.open(uri, create=True, storage_options=options)
+    with lake, lake.transaction() as tx:
+        for side in ("left", "right"):
+            tx.create_table(side, "id BIGINT NOT NULL, balance BIGINT NOT NULL", key="id")
+            tx.append(side, [{"id": i, "balance": START} for i in range(ACCOUNTS)])
+        tx.create_table("ledger", "operation STRING NOT NULL, amount BIGINT NOT NULL")
 
 
 def check(snapshot: Snapshot) -> pa.Table:
@@ -81,7 +81,6 @@ def work(
 
     `repeat` is an operation whose worker died before it told the outcome: it is run again.
     """
-    chance = random.Random(seed)
     log = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     lake = tidelock.open(uri, storage_options=options, actor=f"worker {seed}")
     number = 0

@@ -36,10 +36,16 @@ def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def scalar_text(scalar: pa.Scalar) -> Any:
+    import pyarrow as pa
+
     try:
         return json_value(scalar.as_py(), scalar.type)
     except (ValueError, OverflowError):
-        return str(scalar)
+        pass
+    try:
+        return scalar.cast(pa.string()).as_py().replace(" ", "T")
+    except pa.ArrowException:
+        return f"({scalar.type})"
 
 
 def json_value(value: Any, type_: pa.DataType | None = None) -> Any:

@@ -68,14 +68,16 @@ def open(
     master: str | None = None,
     memory: str | None = None,
     remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
     objects: Callable[[Objects], Objects] | None = None,
 ) -> Lake:
     """Open a lake.
 
     `uri` is a path, `file://…`, `s3://bucket/prefix` or `memory://name`. With `create=True` the
     lake is made when there is none. Queries run on `spark`, a session of yours, or on one that is
-    made on first need (`engine`, `master`, `memory`, `remote`). `durability="fsync"` makes commits
-    on local files safe against power loss too. `objects` may wrap the object store, for tests.
+    made on first need (`engine`, `master`, `memory`, `remote`, `conf`). `durability="fsync"` makes
+    commits on local files safe against power loss too. `objects` may wrap the object store, for
+    tests.
     """
     if create and read_only:
         raise InvalidOption("A lake cannot be created with read_only=True.")
@@ -86,7 +88,7 @@ def open(
     if create:
         with contextlib.suppress(LakeExists):
             create_lake(store_objects)
-    session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote)
+    session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote, conf=conf)
     store = Store(
         location,
         store_objects,

@@ -167,7 +167,7 @@ class Branches:
             hit("tag.after_put")
         except ObjectExists:
             found = self.tag(name)
-            if found != tag:
+            if found.commit != tag.commit:
                 raise TagExists(
                     f"The tag {name!r} exists and names version {found.version}. "
                     "Delete it first to move it.",
@@ -175,6 +175,7 @@ class Branches:
                     expected=commit.version,
                     actual=found.version,
                 ) from None
+            return found
         return tag
 
     def tag(self, name: str) -> Tag:

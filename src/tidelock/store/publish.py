@@ -102,6 +102,11 @@ class _Queue:
         self.mutex = threading.Lock()
         self.waiting: list[Pending] = []
 
+    def withdraw(self, pending: Pending) -> None:
+        with self.mutex:
+            if pending in self.waiting:
+                self.waiting.remove(pending)
+
     def take(self) -> list[Pending]:
         with self.mutex:
             taken, self.waiting = self.waiting[:GROUP_MAX], self.waiting[GROUP_MAX:]
@@ -144,10 +149,15 @@ class Publisher:
         with queue.mutex:
             queue.waiting.append(pending)
         heads: list[tuple[Head, Head]] = []
-        with queue.turn:
-            while not pending.settled:
-                with self._turns.taken(pending.base.branch.id) as waited:
-                    self._publish_group(queue.take(), heads, waited)
+        try:
+            with queue.turn:
+                while not pending.settled:
+                    with self._turns.taken(pending.base.branch.id) as waited:
+                        self._publish_group(queue.take(), heads, waited)
+        except BaseException:
+            # Interrupted while waiting: nobody may publish this after its caller was told it failed.
+            queue.withdraw(pending)
+            raise
         for before, after in heads:
             self._log.leave_hint(before, after)
         return pending.result()

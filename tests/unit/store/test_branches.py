@@ -84,7 +84,7 @@ def test_old_versions_are_read_through_a_deep_lineage(lake: Lake) -> None:
         for _ in range(depth):
             heads[parent] = add(lake, depth * 10 + _, parent)
     commits = check_log(lake, "b5")
-    assert len(commits) == 2 + 1 + 2 + 3 + 4 + 5
+    assert sum(commit.kind != "maintenance" for commit in commits) == 2 + 1 + 2 + 3 + 4 + 5
     for commit in commits[1:]:
         expected = {row[0] for row in contents(lake, commit=commit.id)["t"]}
         assert ids(lake, branch="b5", version=commit.version) == expected
@@ -175,7 +175,7 @@ def test_of_many_that_create_one_branch_one_wins(lake: Lake) -> None:
         lake.delete_branch("dev")
 
 
-@pytest.mark.parametrize("name", ["feature/x y", "größe", "a.b", "日本", "x" * 80, "A", "a"])
+@pytest.mark.parametrize("name", ["feature/x y", "größe", "a.b", "日本", "x" * 64, "A", "a"])
 def test_a_branch_may_have_any_sensible_name(lake: Lake, name: str) -> None:
     lake.create_branch(name)
     add(lake, 1, name)

@@ -245,9 +245,11 @@ def test_what_read_a_table_conflicts_with_a_commit_that_changed_it(
     lake.create_table("t", NUMBERS_DDL)
     lake.create_table("u", NUMBERS_DDL)
     append(lake, "t", (1, 1))
-    with pytest.raises(errors.CommitConflict, match="'t'") as caught, lake.transaction() as tx:
-        CONFLICTS[operation](tx)
-        rival = append(lake, "t", (2, 2))
+    tx = lake.transaction()
+    CONFLICTS[operation](tx)
+    rival = append(lake, "t", (2, 2))
+    with pytest.raises(errors.CommitConflict, match="'t'") as caught:
+        tx.publish()
     error = caught.value
     assert (error.table, error.expected, error.actual) == ("t", 3, rival.version)
     assert error.operation_id == tx.operation_id
@@ -268,9 +270,11 @@ def test_a_function_is_run_again_until_it_wins(lake: Lake) -> None:
 
 
 def test_two_that_create_one_table_conflict(lake: Lake) -> None:
-    with pytest.raises(errors.CommitConflict, match="created"), lake.transaction() as tx:
-        tx.create_table("T", NUMBERS_DDL)
-        lake.create_table("t", NUMBERS_DDL)
+    tx = lake.transaction()
+    tx.create_table("T", NUMBERS_DDL)
+    lake.create_table("t", NUMBERS_DDL)
+    with pytest.raises(errors.CommitConflict, match="created"):
+        tx.publish()
     assert [state.name for state in lake.tables()] == ["t"]
 
 
@@ -283,15 +287,13 @@ def test_a_name_may_be_dropped_and_created_again_in_one_transaction(lake: Lake) 
         tx.append("t", [{"name": "a"}])
     assert rows_of(lake.table("t")) == Counter([("a",)])
     assert rows_of(lake.snapshot(version=2).table("t")) == Counter([(1, 1)])
-    with pytest.raises(errors.CommitConflict), lake.transaction() as tx:
-        tx.drop_table("t")
-        tx.create_table("t", NUMBERS_DDL)
-        append_name(lake)
-
-
-def append_name(lake: Lake) -> None:
-    with lake.transaction() as tx:
-        tx.append("t", [{"name": "b"}])
+    tx = lake.transaction()
+    tx.drop_table("t")
+    tx.create_table("t", NUMBERS_DDL)
+    with lake.transaction() as rival:
+        rival.append("t", [{"name": "b"}])
+    with pytest.raises(errors.CommitConflict):
+        tx.publish()
 
 
 def test_what_is_staged_survives_maintenance_of_its_table(lake: Lake) -> None:

@@ -1,0 +1,155 @@
+"""What happened, in the words of `log`, `show` and `diff`; and names for places in it."""
+
+from __future__ import annotations
+
+import pytest
+from command_line import ORDERS, Cli
+
+
+@pytest.fixture
+def history(shop: Cli) -> Cli:
+    """1: orders created. 2: two orders. 3: customers created. 4: an order replaced, one added."""
+    shop("load", "orders", "-m", "first", "--format", "csv", stdin=b"id,amount\n1,1\n2,2\n")
+    shop("table", "create", "customers", "id INT NOT NULL", "--key", "id")
+    load = ("load", "orders", "--mode", "upsert", "-m", "second", "--format", "csv")
+    shop(*load, stdin=b"id,amount\n2,5\n3,3\n")
+    return shop
+
+
+def test_the_log_is_newest_first(history: Cli) -> None:
+    commits = history("log", "--json").document
+    assert [(c["version"], c["kind"], c["message"]) for c in commits] == [
+        (4, "data", "second"),
+        (3, "schema", "create table customers"),
+        (2, "data", "first"),
+        (1, "schema", "create table orders"),
+    ]
+    assert {c["actor"] for c in commits} == {"ann"}
+    assert all(c["time"].endswith("Z") for c in commits)
+    lines = history("log").out.splitlines()
+    assert "orders +1 ~1" in lines[2]
+    assert "customers created" in lines[3]
+
+
+def test_the_log_is_limited_and_of_one_table(history: Cli) -> None:
+    def versions(*arguments: object) -> list[int]:
+        commits = history("log", "--json", *arguments).document
+        return [commit["version"] for commit in commits]
+
+    assert versions("-n", 2) == [4, 3]
+    assert versions("-n", 0) == [4, 3, 2, 1]
+    assert versions("--table", "ORDERS") == [4, 2, 1]
+    assert versions("--table", "orders", "-n", 1) == [4]
+    history("log", "--table", "nothing", code=3)
+
+
+def test_the_log_of_an_empty_lake_says_so(cli: Cli) -> None:
+    cli("init")
+    assert cli("log").out == "No commits on main yet.\n"
+
+
+def test_a_commit_is_shown_by_version_tag_and_id(history: Cli) -> None:
+    history("tag", "q1", "--version", 2)
+    by_version = history("show", 2, "--json").document
+    assert by_version == history("show", "q1", "--json").document
+    assert by_version == history("show", by_version["id"], "--json").document
+    assert by_version["tables"] == [
+        {
+            "table": "orders",
+            "id": by_version["tables"][0]["id"],
+            "inserted": 2,
+            "updated": 0,
+            "deleted": 0,
+            "rows": 2,
+            "created": False,
+            "dropped": False,
+        }
+    ]
+    assert "first" in history("show", 2).out
+
+
+@pytest.mark.parametrize("commit", ["0", "9", "nothing", "main-9", "2026-03-01T00:00:00Z"])
+def test_a_commit_that_there_is_not_is_refused(history: Cli, commit: str) -> None:
+    history("show", commit, code=3)
+
+
+def test_diff_counts_rows_by_table(history: Cli) -> None:
+    document = history("diff", 1, "--json").document
+    counts = [(t["table"], t["inserted"], t["updated"], t["deleted"]) for t in document["tables"]]
+    assert counts == [("customers", 0, 0, 0), ("orders", 3, 1, 0)]
+    assert (document["from"], document["to"]) == (1, 4)
+    assert [t["table"] for t in history("diff", 1, 2, "--json").document["tables"]] == ["orders"]
+    assert history("diff", 4).out == "No row changed between version 4 and 4.\n"
+
+
+def test_diff_shows_the_changed_rows_of_a_table(history: Cli) -> None:
+    document = history("diff", 2, "--table", "Orders", "--json").document
+    changes = sorted(
+        (row["_version"], row["_weight"], row["id"], row["amount"]) for row in document["rows"]
+    )
+    assert changes == [(4, -1, 2, "2.00"), (4, 1, 2, "5.00"), (4, 1, 3, "3.00")]
+    assert (document["table"], document["more"]) == ("orders", 0)
+    limited = history("diff", 1, "--table", "orders", "-n", 2)
+    assert limited.out.count("+") == 2
+    assert "3 more changed rows" in limited.err
+    assert "No row of orders changed" in history("diff", 4, "--table", "orders").out
+
+
+def test_diff_takes_tags_and_ids_of_the_branch(history: Cli) -> None:
+    history("tag", "q1", "--version", 2)
+    commit = history("show", 4, "--json").document["id"]
+    assert history("diff", "q1", commit, "--json").document["from"] == 2
+    history("branch", "create", "dev", "--at", "1")
+    told = history("diff", "q1", "--branch", "dev", code=3).err
+    assert "not in the history of branch 'dev'" in told
+
+
+def test_a_branch_has_a_history_of_its_own(history: Cli) -> None:
+    made = history("branch", "create", "dev", "--at", "2", "--json").document
+    assert (made["name"], made["version"], made["fork_version"]) == ("dev", 2, 2)
+    history("load", "orders", "-b", "dev", "--format", "csv", stdin=b"id\n7\n")
+    assert [b["version"] for b in history("branch", "list", "--json").document] == [4, 3]
+    assert history("diff", 2, "-b", "dev", "--json").document["tables"][0]["inserted"] == 1
+    history("branch", "create", "dev", code=3)
+    history("branch", "delete", "dev")
+    history("branch", "delete", "dev", code=3)
+    history("branch", "delete", "main", code=3)
+    assert len(history("branch", "list", "--json").document) == 1
+
+
+def test_a_branch_starts_at_a_tag_an_id_or_a_moment(history: Cli) -> None:
+    history("tag", "q1", "--version", 2)
+    commit = history("show", 3, "--json").document
+    assert history("branch", "create", "a", "--at", "q1", "--json").document["version"] == 2
+    assert history("branch", "create", "b", "--at", commit["id"], "--json").document["version"] == 3
+    at = ("--at", commit["time"])
+    assert history("branch", "create", "c", *at, "--json").document["version"] == 3
+    history("branch", "create", "d", "--at", "nothing", code=3)
+
+
+def test_tags_are_made_in_two_ways(history: Cli) -> None:
+    assert history("tag", "newest", "--json").document["version"] == 4
+    history("tag", "create", "list", "--commit", history("show", 2, "--json").document["id"])
+    tags = history("tag", "list", "--json").document
+    assert sorted((tag["name"], tag["version"]) for tag in tags) == [("list", 2), ("newest", 4)]
+    assert "newest" in history("tag", "list").out
+    history("tag", "newest", "--version", 2, code=3)
+    history("tag", "x", "--version", 1, "--commit", "main-1", code=3)
+    history("tag", "delete", "newest")
+    history("tag", "delete", "newest", code=3)
+
+
+def test_tables_are_created_listed_shown_and_dropped(shop: Cli) -> None:
+    shop("table", "create", "orders", ORDERS, code=3)
+    shop("table", "create", "other", code=3)
+    shown = shop("table", "show", "Orders", "--json").document
+    assert shown["columns"][0] == {"name": "id", "type": "BIGINT", "nullable": False}
+    assert (shown["rows"], shown["fragments"], shown["bytes"]) == (0, 0, 0)
+    told = shop("table", "show", "orders").out
+    assert "DECIMAL(12,2)" in told
+    assert "NOT NULL" in told
+    assert "Did you mean 'orders'?" in shop("table", "show", "ordrs", code=3).err
+    assert [t["name"] for t in shop("table", "list", "--json").document] == ["orders"]
+    shop("table", "drop", "orders", "-m", "not needed")
+    assert shop("table", "list", "--json").document == []
+    assert shop("show", 2, "--json").document["tables"][0]["dropped"]

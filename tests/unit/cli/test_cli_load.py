@@ -1,0 +1,287 @@
+"""Files become rows of exactly the table's types, all in one commit, or nothing is loaded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import Cli, rows_of
+
+EVENTS = (
+    "id BIGINT NOT NULL, d DECIMAL(38,10), f DOUBLE, b BOOLEAN, day DATE, at TIMESTAMP, "
+    "local TIMESTAMP_NTZ, raw BINARY, l ARRAY<INT>, s STRUCT<a: INT, at: TIMESTAMP>, "
+    "m MAP<STRING, DECIMAL(5,2)>, mi MAP<INT, STRING>"
+)
+EVENT = {
+    "id": 1,
+    "d": "1234567890123456789012345678.0123456789",
+    "f": "NaN",
+    "b": True,
+    "day": "2026-03-01",
+    "at": "2026-03-01T12:00:00.123456Z",
+    "local": "2026-03-01T12:00:00",
+    "raw": "aGk=",
+    "l": [1, None, 3],
+    "s": {"a": 1, "at": "2026-03-01T12:00:00Z"},
+    "m": {"x": "1.50"},
+    "mi": [[1, "one"]],
+}
+
+
+def test_csv_text_becomes_the_declared_types(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text(
+        "Customer,id,amount,at\n"
+        "ann,1,9.99,2026-03-01 12:00:00\n"
+        '"two\nlines",2,,2026-03-01T12:00:00+02:00\n'
+        '"",3,+7.5,\n'
+        ",4,0,2026-03-01\n"
+    )
+    loaded = shop("load", "orders", "orders.csv", "--json").document
+    assert (loaded["read"], loaded["version"], loaded["message"]) == (4, 2, "load orders.csv")
+    assert rows_of(shop, "orders") == [
+        {"id": 1, "customer": "ann", "amount": "9.99", "at": "2026-03-01T12:00:00Z"},
+        {"id": 2, "customer": "two\nlines", "amount": None, "at": "2026-03-01T10:00:00Z"},
+        {"id": 3, "customer": "", "amount": "7.50", "at": None},
+        {"id": 4, "customer": None, "amount": "0.00", "at": "2026-03-01T00:00:00Z"},
+    ]
+
+
+def test_csv_without_a_header_with_other_marks(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "orders.dat").write_text("1;-;\n2;bob;-\n")
+    options = ("--format", "csv", "--delimiter", ";", "--columns", "id,customer,amount")
+    shop("load", "orders", "orders.dat", *options, "--null", "-", "--null", "")
+    assert [(r["id"], r["customer"], r["amount"]) for r in rows_of(shop, "orders")] == [
+        (1, None, None),
+        (2, "bob", None),
+    ]
+
+
+def test_many_files_of_many_formats_are_one_commit(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("id\tcustomer\n1\tann\n")
+    with gzip.open(tmp_path / "b.csv.gz", "wt") as file:
+        file.write("id\n2\n")
+    (tmp_path / "c.jsonl").write_text('{"id": 3}\n')
+    pq.write_table(pa.table({"ID": pa.array([4], pa.int32())}), tmp_path / "d.parquet")
+    shop("load", "orders", "a.tsv", "b.csv.gz", "c.jsonl", "d.parquet")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1, 2, 3, 4]
+    commits = shop("log", "--json").document
+    assert [commit["version"] for commit in commits] == [2, 1]
+    assert commits[0]["message"] == "load a.tsv, b.csv.gz, c.jsonl and 1 more"
+
+
+def test_a_folder_stands_for_the_files_of_rows_in_it(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "day" / "part=1").mkdir(parents=True)
+    (tmp_path / "day" / "part=1" / "x.csv").write_text("id\n1\n")
+    (tmp_path / "day" / "y.csv").write_text("id\n2\n")
+    (tmp_path / "day" / "_SUCCESS").write_text("")
+    (tmp_path / "day" / ".hidden.csv").write_text("id\n3\n")
+    shop("load", "orders", "day")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1, 2]
+
+
+def test_what_is_shown_as_json_is_loaded_as_the_same_row(shop: Cli) -> None:
+    shop("table", "create", "events", EVENTS)
+    empty = {"id": 2, **dict.fromkeys(list(EVENT)[1:])}
+    lines = "\n".join(map(json.dumps, [EVENT, {"id": 2}]))
+    shop("load", "events", "--format", "jsonl", stdin=lines.encode())
+    assert rows_of(shop, "events") == [EVENT, empty]
+    shown = "\n".join(map(json.dumps, rows_of(shop, "events")))
+    shop("load", "events", "-", "--format", "jsonl", "--mode", "overwrite", stdin=shown.encode())
+    assert rows_of(shop, "events") == [EVENT, empty]
+
+
+def test_nested_columns_are_json_in_csv(shop: Cli) -> None:
+    shop("table", "create", "events", EVENTS)
+    text = 'id,l,s,m\n1,"[1,null]","{""A"": 2}","{""x"": 1.5}"\n2,,,\n'
+    shop("load", "events", "--format", "csv", stdin=text.encode())
+    first, second = rows_of(shop, "events")
+    assert (first["l"], first["s"], first["m"]) == ([1, None], {"a": 2, "at": None}, {"x": "1.50"})
+    assert (second["l"], second["s"], second["m"]) == (None, None, None)
+
+
+def test_parquet_comes_through_a_pipe_too(shop: Cli, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
+    piped = (tmp_path / "a.parquet").read_bytes()
+    shop("load", "orders", "--format", "parquet", stdin=piped)
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1, 2]
+
+
+def test_a_file_larger_than_a_block_is_loaded_whole(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelock.cli.jsonl_rows.BLOCK_BYTES", 100)
+    monkeypatch.setattr("tidelock.cli.csv_rows.BLOCK_BYTES", 100)
+    lines = "\n".join(json.dumps({"id": i, "customer": f"c{i}"}) for i in range(500))
+    shop("load", "orders", "--format", "jsonl", stdin=lines.encode())
+    text = "id,customer\n" + "".join(f'{i},"c\n{i}"\n' for i in range(500, 1000))
+    shop("load", "orders", "--format", "csv", stdin=text.encode())
+    assert [row["id"] for row in rows_of(shop, "orders")] == list(range(1000))
+
+
+def test_upsert_replaces_and_append_refuses_what_is_there(shop: Cli) -> None:
+    shop("load", "orders", "--format", "csv", stdin=b"id,amount\n1,1\n2,2\n")
+    shop("load", "orders", "--format", "csv", code=3, stdin=b"id,amount\n3,3\n2,5\n")
+    shop("load", "orders", "--mode", "upsert", "--format", "csv", stdin=b"id,amount\n3,3\n2,5\n")
+    assert [row["amount"] for row in rows_of(shop, "orders")] == ["1.00", "5.00", "3.00"]
+    shop("load", "orders", "--mode", "overwrite", "--format", "csv", stdin=b"id\n9\n")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [9]
+
+
+def test_an_operation_id_is_loaded_once(shop: Cli) -> None:
+    def load() -> Any:
+        options = ("--format", "csv", "--operation-id", "day 1", "--json")
+        return shop("load", "orders", *options, stdin=b"id\n1\n").document
+
+    first, second = load(), load()
+    assert (first["loaded"], second["loaded"]) == (True, False)
+    assert first["version"] == second["version"] == 2
+    assert (
+        "done before, as version 2"
+        in shop(
+            "load", "orders", "--format", "csv", "--operation-id", "day 1", stdin=b"id\n1\n"
+        ).out
+    )
+
+
+def test_a_missing_table_is_created_from_a_parquet_file(shop: Cli, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 3))])
+    pq.write_table(pa.table({"id": [1], "price": [None]}, schema), tmp_path / "a.parquet")
+    shop("load", "prices", "a.parquet", code=3)
+    created = shop("load", "prices", "a.parquet", "--create", "--key", "id", "--json").document
+    assert created["tables"][0]["created"]
+    shown = shop("table", "show", "prices", "--json").document
+    assert (shown["ddl"], shown["key"]) == ("id BIGINT NOT NULL, price DECIMAL(9,3)", ["id"])
+    shop("load", "prices", "a.parquet", "--create", "--mode", "upsert")
+
+
+def test_a_missing_table_is_created_from_a_schema(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,x\n")
+    error = shop("load", "names", "a.csv", "--create", code=3)
+    assert "--schema" in error.err
+    shop("load", "names", "a.csv", "--create", "--schema", "id INT, name STRING")
+    assert rows_of(shop, "names") == [{"id": 1, "name": "x"}]
+
+
+BAD = {
+    "a value of another type": (
+        "a.csv",
+        'id,customer,amount\n1,"two\nlines",1\n\n2,x,9.999\n',
+        {"line": 5, "column": "amount", "values": ["9.999"], "condition": "WRONG_TYPE"},
+    ),
+    "a row with too many fields": (
+        "a.csv",
+        "id,customer\n1,x\n2,x,y\n",
+        {"line": 3, "condition": "WRONG_TYPE"},
+    ),
+    "a required value that is missing": (
+        "a.csv",
+        "id,customer\n1,x\n,y\n",
+        {"line": 3, "column": "id", "condition": "REQUIRED_COLUMN_NULL"},
+    ),
+    "an unknown column of an empty file": (
+        "a.csv",
+        "id,custmer\n",
+        {"column": "custmer", "condition": "COLUMN_NOT_FOUND"},
+    ),
+    "a column twice": ("a.csv", "id,ID\n1,1\n", {"condition": "INVALID_SCHEMA"}),
+    "a required column that is missing": (
+        "a.csv",
+        "customer\nann\n",
+        {"column": "id", "condition": "REQUIRED_COLUMN_NULL"},
+    ),
+    "bytes that are no text": ("a.csv", b"id,customer\n1,\xff\n", {"condition": "WRONG_TYPE"}),
+    "a line that is no JSON": (
+        "a.jsonl",
+        '{"id": 1}\n\n{"id": 2\n',
+        {"line": 3, "condition": "WRONG_TYPE"},
+    ),
+    "a line that is no object": ("a.jsonl", '[{"id": 1}]', {"line": 1}),
+    "a number in a string": (
+        "a.jsonl",
+        '{"id": 1}\n\n{"id": "2"}\n',
+        {"line": 3, "column": "id", "condition": "WRONG_TYPE"},
+    ),
+    "a decimal that would be rounded": (
+        "a.jsonl",
+        '{"id": 1, "amount": 1.5}\n{"id": 2, "amount": 0.125}\n',
+        {"line": 2, "column": "amount"},
+    ),
+    "an unknown field": (
+        "a.jsonl",
+        '{"id": 1}\n{"id": 2, "custmer": "x"}\n',
+        {"line": 2, "column": "custmer", "condition": "COLUMN_NOT_FOUND"},
+    ),
+    "a required field that is missing": (
+        "a.jsonl",
+        '{"id": 1}\n{"amount": 2}\n',
+        {"line": 2, "column": "id", "condition": "REQUIRED_COLUMN_NULL"},
+    ),
+    "a file that is no Parquet": ("a.parquet", "id,customer\n", {"condition": "WRONG_TYPE"}),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_file_is_named_with_line_and_column_and_nothing_is_loaded(
+    shop: Cli, tmp_path: Path, what: str
+) -> None:
+    name, content, evidence = BAD[what]
+    assert isinstance(name, str)
+    bytes_ = content if isinstance(content, bytes) else str(content).encode()
+    (tmp_path / name).write_bytes(bytes_)
+    (tmp_path / "good.csv").write_text("id\n100\n")
+    error = shop("load", "orders", "good.csv", name, "--json", code=3).error
+    assert error | dict(evidence) == error  # type: ignore[call-overload]
+    assert error["file"] == name
+    assert error["message"].startswith(name)
+    assert error["message"].endswith("Nothing was loaded.")
+    assert rows_of(shop, "orders") == []
+    assert len(shop("log", "--json").document) == 1
+
+
+def test_a_bad_row_of_a_parquet_file_is_named_by_its_number(shop: Cli, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2, None]}), tmp_path / "a.parquet")
+    error = shop("load", "orders", "a.parquet", code=3).err
+    assert error.startswith("error: a.parquet, row 3: Column 'id' of table 'orders' is NOT NULL")
+
+
+def test_a_bad_row_from_a_pipe_is_named_by_its_number(shop: Cli) -> None:
+    error = shop("load", "orders", "--format", "csv", code=3, stdin=b"id\n1\nx\n").err
+    assert error.startswith("error: stdin, row 2: Column 'id'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("orders", "none.csv"), "There is no file 'none.csv'."),
+        (("orders", "file.txt"), "Say --format"),
+        (("orders",), "Say what stdin holds"),
+        (("orders", "-", "file.txt", "--format", "csv"), "not both"),
+        (("orders", "empty"), "no Parquet, CSV or JSON lines file"),
+        (("orders", "file.txt", "--format", "csv", "--delimiter", "ab"), "one character"),
+        (("orders", "file.txt", "--format", "csv", "--key", "id"), "are for --create"),
+        (("nothing", "file.txt", "--format", "csv"), "There is no table 'nothing'."),
+    ],
+)
+def test_a_load_that_cannot_be_says_why(
+    shop: Cli, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "file.txt").write_text("id\n1\n")
+    (tmp_path / "empty").mkdir()
+    assert told in shop("load", *arguments, code=3).err
+
+
+def test_an_empty_file_loads_no_rows(shop: Cli) -> None:
+    assert shop("load", "orders", "--format", "csv", "--json", stdin=b"").document["read"] == 0
+    assert shop("load", "orders", "--format", "jsonl", "--json", stdin=b"\n").document["read"] == 0
+
+
+def test_rows_go_to_the_branch_that_is_named(shop: Cli) -> None:
+    shop("branch", "create", "dev")
+    shop("load", "orders", "--branch", "dev", "--format", "csv", "-m", "try", stdin=b"id\n1\n")
+    assert rows_of(shop, "orders") == []
+    assert shop("log", "-b", "dev", "--json").document[0]["message"] == "try"
