@@ -1,12 +1,12 @@
 """Tidelock: a transactional, incremental data pipeline for PySpark.
 
-    import tidelock
+import tidelock
 
-    lake = tidelock.open("shop.lake", create=True)
-    lake.create_table("orders", "id BIGINT NOT NULL, amount DECIMAL(12,2)", key=["id"])
-    with lake.transaction(message="first load") as tx:
-        tx.append("orders", [{"id": 1, "amount": Decimal("9.99")}])
-    lake.snapshot().table("orders").to_arrow()
+lake = tidelock.open("shop.lake", create=True)
+lake.create_table("orders", "id BIGINT NOT NULL, amount DECIMAL(12,2)", key=["id"])
+with lake.transaction(message="first load") as tx:
+    tx.append("orders", [{"id": 1, "amount": Decimal("9.99")}])
+lake.snapshot().table("orders").to_arrow()
 """
 
 from tidelock import errors

@@ -155,7 +155,7 @@ class Publisher:
                     with self._turns.taken(pending.base.branch.id) as waited:
                         self._publish_group(queue.take(), heads, waited)
         except BaseException:
-            # Interrupted while waiting: nobody may publish this after its caller was told it failed.
+            # Interrupted while waiting: nobody may publish what its caller was told has failed.
             queue.withdraw(pending)
             raise
         for before, after in heads:

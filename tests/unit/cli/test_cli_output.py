@@ -30,7 +30,7 @@ def test_numbers_stand_at_the_right_and_null_is_told_from_text(
 
 
 def test_long_text_is_folded_and_numbers_are_not(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, 60, [[1234567890, "word " * 10, "12345678.90"]])
+    lines = shown(capsys, 60, [[1234567890, "word " * 10 + "word", "12345678.90"]])
     assert lines[2].startswith("1234567890   word word")
     assert lines[2].endswith("12345678.90")
     assert len(lines) > 3
