@@ -9,12 +9,20 @@ with lake.transaction(message="first load") as tx:
 lake.snapshot().table("orders").to_arrow()
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tidelock import errors
-from tidelock.model.commit import Commit, TableChange, TableState
-from tidelock.run.lake import Lake, open
-from tidelock.store.reading import Table
-from tidelock.store.snapshot import Snapshot
-from tidelock.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from tidelock.model.commit import Commit, TableChange, TableState
+    from tidelock.run.lake import Lake
+    from tidelock.run.opening import open
+    from tidelock.store.reading import Table
+    from tidelock.store.snapshot import Snapshot
+    from tidelock.store.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -29,3 +37,26 @@ __all__ = [
     "errors",
     "open",
 ]
+
+# Imported when they are asked for: `tidelock --help` needs neither Lance nor Arrow.
+_HOMES = {
+    "Commit": "tidelock.model.commit",
+    "Lake": "tidelock.run.lake",
+    "Snapshot": "tidelock.store.snapshot",
+    "Table": "tidelock.store.reading",
+    "TableChange": "tidelock.model.commit",
+    "TableState": "tidelock.model.commit",
+    "Transaction": "tidelock.store.transaction",
+    "open": "tidelock.run.opening",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidelock' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -26,9 +26,10 @@ def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
         "actor", "branches", "changes", "close", "collect_garbage", "create_branch",
-        "create_table", "delete_branch", "delete_tag", "drop_table", "find_operation", "hold",
-        "id", "intents", "log", "mirror", "optimize", "recoveries", "release", "repair", "run",
-        "snapshot", "spark", "sql", "table", "tables", "tag", "tags", "transaction", "uri",
+        "create_table", "delete_branch", "delete_tag", "drop_table", "find_commit",
+        "find_operation", "foreign_commits", "hold", "info", "intents", "log", "mirror",
+        "optimize", "recoveries", "release", "repair", "run", "snapshot", "spark", "sql", "table",
+        "tables", "tag", "tags", "transaction", "unreadable_intents", "uri",
     }  # fmt: skip
 
 

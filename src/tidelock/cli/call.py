@@ -118,7 +118,7 @@ class Call:
             "TIDELOCK_LAKE=URI, or create one: tidelock init shop.lake"
         )
 
-    def open(self, *, write: bool = False, **engine: str | None) -> Lake:
+    def open(self, *, write: bool = False, heal: bool = True, **engine: str | None) -> Lake:
         """Open the lake. Commands that only read need no permission to write, and leave nothing."""
         import tidelock
 
@@ -127,6 +127,7 @@ class Call:
             read_only=not write,
             actor=self.actor,
             storage_options=self.storage_options,
+            heal=heal,
             **engine,  # type: ignore[arg-type]
         )
 

@@ -8,10 +8,9 @@ from tidelock.cli.cells import moment
 from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
 
 if TYPE_CHECKING:
-    from tidelock.cli.reach import UnreadableIntent
     from tidelock.store.branches import Tag
     from tidelock.store.garbage import GarbageReport
-    from tidelock.store.intents import Intent
+    from tidelock.store.intents import Intent, UnreadableIntent
     from tidelock.store.mirror import Foreign
     from tidelock.store.recovery import Recovery
 

@@ -12,10 +12,8 @@ from tidelock.cli.cells import column_values, count, moment, seconds
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidelock import Lake
-    from tidelock.model.commit import Commit, TableChange
+    from tidelock.model.commit import TableChange
 
 BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch whose history.")]
 COUNTS = ("inserted", "updated", "deleted")
@@ -41,14 +39,8 @@ def log(
     ] = None,
 ) -> None:
     """Show the commits of a branch, newest first."""
-    from tidelock.cli import reach
-
     with call.open() as lake:
-        commits: Iterable[Commit]
-        if table is None:
-            commits = lake.log(branch, limit or None)
-        else:
-            commits = reach.log_of_table(lake, branch, table, limit or None)
+        commits = lake.log(branch, limit or None, table=table)
     rows = [
         [
             str(commit.version),

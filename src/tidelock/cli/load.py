@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from tidelock.errors import InvalidOption
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelock import Lake, Table, Transaction
+    from tidelock import Transaction
     from tidelock.cli.files import RowFile
 
 CSV_PANEL = "CSV"
@@ -41,6 +42,16 @@ class Format(enum.StrEnum):
     parquet = "parquet"
     csv = "csv"
     jsonl = "jsonl"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is loaded into which table, and how it is created, if it is to be."""
+
+    table: str
+    files: list[RowFile]
+    mode: Mode
+    create: Callable[[Transaction, str], None] | None
 
 
 def register(app: typer.Typer) -> None:
@@ -135,23 +146,26 @@ def load(
         tuple(name.strip() for name in columns.split(",")) if columns else None,
     )
     found = find_files(files or [], reading)
-    with call.open(write=True) as lake:
-        before = _earlier(lake, operation_id, branch)
-        if before is not None:
-            document = {**documents.of_commit(before), "loaded": False, "read": 0}
-        else:
-            document = _load(
-                call,
-                lake,
-                table,
-                found,
-                mode,
-                message,
-                branch,
-                operation_id,
-                _creation(create, schema, key, found),
-            )
+    wanted = Load(table, found, mode, _creation(create, schema, key, found))
+    with (
+        call.open(write=True) as lake,
+        call.output.counting(f"loading {table}") as advance,
+        lake.transaction(
+            message or _reason(found), branch=branch, operation_id=operation_id
+        ) as transaction,
+    ):
+        read = _stage(wanted, transaction, advance)
+    commit = transaction.commit
+    assert commit is not None
+    # An operation that was published before gives its commit, which this transaction began after.
+    loaded = commit.version > transaction.base_version
+    document = {**documents.of_commit(commit), "loaded": loaded, "read": read}
     call.output.answer(document, lambda: _show_load(call, document, table, mode))
+
+
+def _reason(files: list[RowFile]) -> str:
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"load {', '.join(file.shown for file in files[:3])}{more}"
 
 
 def _one_character(delimiter: str | None) -> str | None:
@@ -161,10 +175,6 @@ def _one_character(delimiter: str | None) -> str | None:
     if len(found) != 1:
         raise InvalidOption(f"A delimiter is one character, not {delimiter!r}.")
     return found
-
-
-def _earlier(lake: Lake, operation_id: str | None, branch: str) -> Any:
-    return lake.find_operation(operation_id, branch=branch) if operation_id else None
 
 
 def _creation(
@@ -190,49 +200,30 @@ def _creation(
     return make
 
 
-def _load(
-    call: Call,
-    lake: Lake,
-    table: str,
-    files: list[RowFile],
-    mode: Mode,
-    message: str,
-    branch: str,
-    operation_id: str | None,
-    creation: Callable[[Transaction, str], None] | None,
-) -> Document:
-    why = message or f"load {', '.join(file.shown for file in files[:3])}" + (
-        f" and {len(files) - 3} more" if len(files) > 3 else ""
-    )
-    read = 0
-    with (
-        call.output.counting(f"loading {table}") as advance,
-        lake.transaction(why, branch=branch, operation_id=operation_id) as transaction,
-    ):
-
-        def counted(rows: int) -> None:
-            nonlocal read
-            read += rows
-            advance(rows)
-
-        if creation is not None:
-            creation(transaction, table)
-        stage = getattr(transaction, mode.value)
-        stage(table, _batches(files, transaction.table(table), counted))
-    commit = transaction.commit
-    assert commit is not None
-    return {**documents.of_commit(commit), "loaded": True, "read": read}
-
-
-def _batches(
-    files: list[RowFile], target: Table, counted: Callable[[int], None]
-) -> Iterator[pa.RecordBatch]:
+def _stage(wanted: Load, transaction: Transaction, advance: Callable[[int], None]) -> int:
+    """Stage all rows of all files; returns how many there were."""
     from tidelock.cli.files import read_file
 
-    for file in files:
-        for batch in read_file(file, target.schema, target.name):
-            counted(batch.num_rows)
-            yield batch
+    if wanted.create is not None:
+        wanted.create(transaction, wanted.table)
+    target = transaction.table(wanted.table)
+    read = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for file in wanted.files:
+            for batch in read_file(file, target.schema, target.name):
+                read += batch.num_rows
+                advance(batch.num_rows)
+                yield batch
+
+    stage = {
+        Mode.append: transaction.append,
+        Mode.upsert: transaction.upsert,
+        Mode.overwrite: transaction.overwrite,
+    }[wanted.mode]
+    stage(wanted.table, batches())
+    return read
 
 
 def _show_load(call: Call, document: Document, table: str, mode: Mode) -> None:

@@ -12,7 +12,6 @@ from tidelock.cli.cells import count, seconds, size
 from tidelock.cli.documents import Document
 
 if TYPE_CHECKING:
-    from tidelock.model.commit import Commit
     from tidelock.store.repair import RepairReport
 
 PANEL = "Maintenance"
@@ -31,16 +30,16 @@ def optimize(
         list[str] | None, typer.Argument(metavar="TABLE", help="Which; else all.")
     ] = None,
     branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+    on_spark: Annotated[
+        bool, typer.Option("--on-spark", help="Rewrite fragments on Spark's executors.")
+    ] = False,
 ) -> None:
     """Compact tables and bring their key indexes up to date. Changes no row."""
-    commits: list[Commit] = []
     with call.open(write=True) as lake:
         states = lake.snapshot(branch).states()
         names = [states[name].name for name in tables] if tables else sorted(states)
         with call.output.stepping("optimizing") as step:
-            for number, name in enumerate(names):
-                step(number, len(names))
-                commits.extend(lake.optimize([name], branch=branch))
+            commits = lake.optimize(names, branch=branch, on_spark=on_spark, progress=step)
     call.output.answer(
         {"tables": names, "commits": [documents.of_commit(commit) for commit in commits]},
         lambda: call.output.listing(
@@ -72,7 +71,7 @@ def gc(
     from tidelock.cli import reach
     from tidelock.errors import StoreError
 
-    with call.open(write=True) as lake:
+    with call.open(write=not dry_run) as lake:
         with call.output.stepping("collecting") as step:
             report = lake.collect_garbage(
                 older_than, versions=versions, dry_run=dry_run, progress=step
@@ -152,20 +151,10 @@ def repair(
     A foreign commit is one that somebody made on a table's Lance HEAD, past Tidelock. It is
     adopted or discarded on an explicit word, never by itself.
     """
-    if discard_intent is not None:
-        _discard_intent(call, discard_intent)
-        return
-    with call.open(write=True) as lake:
-        report = lake.repair(table, adopt=adopt, discard=discard)
+    # Healing on opening would stop at the very intent that is to be discarded.
+    with call.open(write=True, heal=discard_intent is None) as lake:
+        report = lake.repair(table, adopt=adopt, discard=discard, discard_intent=discard_intent)
     call.output.answer(_of_repair(report), lambda: _show_repair(call, report))
-
-
-def _discard_intent(call: Call, name: str) -> None:
-    from tidelock.cli import reach
-
-    # A lake with an unreadable intent refuses to be opened for writing: this goes past the handle.
-    key = reach.discard_intent(call.uri, call.storage_options, name)
-    call.output.answer({"discarded_intent": key}, lambda: call.output.line(f"Removed {key}"))
 
 
 def _of_repair(report: RepairReport) -> Document:

@@ -57,7 +57,7 @@ def init(
             ) from None
         created = False
     lake = tidelock.open(where, read_only=True, storage_options=call.storage_options)
-    document = {"uri": lake.uri, "id": lake.id, "created": created}
+    document = {"uri": lake.uri, "id": lake.info.id, "created": created}
 
     def show() -> None:
         verb = "Created an empty lake" if created else "There is a lake"
@@ -77,23 +77,21 @@ def status(
 
 
 def _status(lake: Lake, branch: str) -> Document:
-    from tidelock.cli import reach
-
-    number, created = reach.format_of(lake)
-    intents, unreadable = reach.intents_of(lake)
     return {
         "uri": lake.uri,
-        "id": lake.id,
-        "format": number,
-        "created": moment(created),
+        "id": lake.info.id,
+        "format": lake.info.format,
+        "created": moment(lake.info.created),
         "branches": [_branch(lake, ref.name) for ref in lake.branches()],
         "branch": branch,
         "tables": [documents.of_table(state) for state in lake.tables(branch=branch)],
         "tags": len(lake.tags()),
-        "intents": [documents.of_intent(intent) for intent in intents],
-        "unreadable_intents": [documents.of_unreadable(intent) for intent in unreadable],
+        "intents": [documents.of_intent(intent) for intent in lake.intents()],
+        "unreadable_intents": [
+            documents.of_unreadable(intent) for intent in lake.unreadable_intents()
+        ],
         "recoveries": len(lake.recoveries()),
-        "foreign_commits": [documents.of_foreign(one) for one in reach.foreign_commits(lake)],
+        "foreign_commits": [documents.of_foreign(one) for one in lake.foreign_commits()],
     }
 
 

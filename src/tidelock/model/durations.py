@@ -11,7 +11,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
-def parse_duration(value: timedelta | float | str, what: str = "duration") -> timedelta:
+def parse_duration(value: timedelta | float | str, what: str = "a duration") -> timedelta:
     """A timedelta, a number of seconds, or text such as `30s`, `1h30m`, `7d`."""
     if isinstance(value, timedelta):
         found = value
@@ -37,8 +37,8 @@ def parse_duration(value: timedelta | float | str, what: str = "duration") -> ti
 
 def _refusal(value: object, what: str) -> InvalidOption:
     return InvalidOption(
-        f"{value!r} is not a {what}. Use a timedelta, a number of seconds, or text such as "
-        "'30s', '1h30m' or '7d'.",
+        f"{value!r} cannot be read as {what}. Use a timedelta, a number of seconds, or text such "
+        "as '30s', '1h30m' or '7d'.",
         value=str(value),
     )
 

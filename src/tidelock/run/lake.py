@@ -6,13 +6,11 @@ are safe to use from several threads; several handles, in several processes, may
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,9 +18,9 @@ import pyarrow as pa
 
 from tidelock.errors import (
     Action,
+    CommitNotFound,
     ConflictError,
     InvalidOption,
-    LakeExists,
     SnapshotExpired,
     VersionNotFound,
 )
@@ -32,17 +30,15 @@ from tidelock.model.listing import Listing
 from tidelock.run.session import Engine
 from tidelock.store import repair as repairing
 from tidelock.store.branches import MAIN, Tag
+from tidelock.store.changes import changes_of
 from tidelock.store.feeds import change_reader
 from tidelock.store.garbage import GarbageReport, check_readable, collect, collection_runs
 from tidelock.store.holds import Hold, release_hold, take_hold
-from tidelock.store.intents import LEASE_SECONDS, Intent, read_intent
-from tidelock.store.layout import INTENTS
-from tidelock.store.location import locate
-from tidelock.store.mirror import Mirror, mirror
-from tidelock.store.objects import Objects
+from tidelock.store.intents import Intent, UnreadableIntent, list_intents
+from tidelock.store.mirror import Foreign, Mirror, foreign_commits, mirror
 from tidelock.store.recovery import Recovery, recoveries
 from tidelock.store.snapshot import Snapshot
-from tidelock.store.store import Store, create_lake
+from tidelock.store.store import LakeInfo, Store
 from tidelock.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -52,60 +48,6 @@ T = TypeVar("T")
 
 RETENTION = timedelta(days=7)
 PAUSE_SECONDS_MAX = 0.5
-
-
-def open(
-    uri: str | os.PathLike[str],
-    *,
-    create: bool = False,
-    read_only: bool = False,
-    actor: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    durability: str = "process",
-    lease_seconds: float | None = None,
-    spark: SparkSession | None = None,
-    engine: str | None = None,
-    master: str | None = None,
-    memory: str | None = None,
-    remote: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    objects: Callable[[Objects], Objects] | None = None,
-) -> Lake:
-    """Open a lake.
-
-    `uri` is a path, `file://…`, `s3://bucket/prefix` or `memory://name`. With `create=True` the
-    lake is made when there is none. Queries run on `spark`, a session of yours, or on one that is
-    made on first need (`engine`, `master`, `memory`, `remote`, `conf`). `durability="fsync"` makes
-    commits on local files safe against power loss too. `objects` may wrap the object store, for
-    tests.
-    """
-    if create and read_only:
-        raise InvalidOption("A lake cannot be created with read_only=True.")
-    location = locate(uri, storage_options)
-    store_objects = location.objects(durability)
-    if objects is not None:
-        store_objects = objects(store_objects)
-    if create:
-        with contextlib.suppress(LakeExists):
-            create_lake(store_objects)
-    session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote, conf=conf)
-    store = Store(
-        location,
-        store_objects,
-        session,
-        actor=actor or os.environ.get("TIDELOCK_ACTOR") or getpass.getuser(),
-        read_only=read_only,
-        durability=durability,
-        lease_seconds=lease_seconds or _lease_seconds(),
-    )
-    return Lake(store, session)
-
-
-def _lease_seconds() -> float:
-    text = os.environ.get("TIDELOCK_LEASE_SECONDS")
-    if text is None:
-        return LEASE_SECONDS
-    return parse_duration(text, "lease").total_seconds()
 
 
 class Lake:
@@ -120,8 +62,9 @@ class Lake:
         return self._store.location.uri
 
     @property
-    def id(self) -> str:
-        return self._store.info.id
+    def info(self) -> LakeInfo:
+        """The lake's id, its format, and when it was created."""
+        return self._store.info
 
     @property
     def actor(self) -> str:
@@ -282,13 +225,22 @@ class Lake:
         """
         return change_reader(self._store, self._store.branches.head(branch), table, since, until)
 
-    def log(self, branch: str = MAIN, limit: int | None = 20) -> Listing[Commit]:
-        """The commits of a branch, newest first."""
+    def log(
+        self, branch: str = MAIN, limit: int | None = 20, *, table: str | None = None
+    ) -> Listing[Commit]:
+        """The commits of a branch, newest first; with a table, those that changed its rows."""
         head = self._store.branches.head(branch)
-        oldest = 1 if limit is None else max(1, head.version - limit + 1)
+        log = self._store.log
+        if table is None:
+            oldest = 1 if limit is None else max(1, head.version - limit + 1)
+            commits = log.walk(head.branch, head.version, oldest)
+        else:
+            state = head.tables[table]
+            found = changes_of(log, head.branch, state.id, state.changed, since=0)
+            commits = (log.commit_at(head.branch, version) for version, _ in islice(found, limit))
         return Listing.of(
             f"Log of {branch}",
-            self._store.log.walk(head.branch, head.version, oldest),
+            commits,
             {
                 "version": lambda c: c.version,
                 "time": lambda c: c.time,
@@ -299,6 +251,15 @@ class Lake:
                 "id": lambda c: c.id,
             },
         )
+
+    def find_commit(self, at: int | str | datetime, *, branch: str = MAIN) -> Commit:
+        """The commit that a version, a commit id, a tag or a time names."""
+        ref, version = self._point(at, branch)
+        if version == 0:
+            raise VersionNotFound(
+                "Version 0 is the empty lake: no commit made it.", branch=branch, version=0
+            )
+        return self._store.log.commit_at(ref, version)
 
     def find_operation(self, operation_id: str, *, branch: str = MAIN) -> Commit | None:
         """The commit of an operation id, or None when it was not published."""
@@ -387,7 +348,16 @@ class Lake:
             return self._locate(branch, None, None, at, None)
         if any(tag.name == at for tag in self._store.branches.tags()):
             return self._locate(branch, None, None, None, at)
-        return self._locate(branch, None, at, None, None)
+        try:
+            return self._locate(branch, None, at, None, None)
+        except CommitNotFound:
+            try:
+                moment = parse_moment(at)
+            except InvalidOption:
+                pass
+            else:
+                return self._locate(branch, None, None, moment, None)
+            raise
 
     def _check_kept(self, ref: BranchRef, version: int) -> None:
         """A garbage collection that runs right now may not have seen what was just named."""
@@ -445,10 +415,11 @@ class Lake:
         Kept are the last `versions` commits of each branch, everything that was current within
         `older_than`, tags, holds, and whatever a reader or writer is using.
         """
-        self._store.refuse_read_only()
+        if not dry_run:
+            self._store.refuse_read_only()
         if versions < 0:
             raise InvalidOption(f"versions is a count, not {versions}.", versions=versions)
-        age = parse_duration(older_than, "age")
+        age = parse_duration(older_than, "an age")
         return collect(self._store, age, versions, dry_run, progress)
 
     def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:
@@ -479,11 +450,10 @@ class Lake:
 
     def intents(self) -> Listing[Intent]:
         """Who is staging work right now, and what dead writers left to be settled."""
-        infos = self._store.objects.list(INTENTS)
-        found = [read_intent(self._store.objects, info) for info in infos]
+        readable, _ = list_intents(self._store.objects)
         return Listing.of(
             "Intents",
-            [intent for intent in found if intent is not None],
+            readable,
             {
                 "operation": lambda i: i.operation_id,
                 "branch": lambda i: i.branch,
@@ -492,6 +462,30 @@ class Lake:
                 "message": lambda i: i.message,
                 "sealed": lambda i: "yes" if i.sealed is not None else "no",
                 "created": lambda i: i.created,
+            },
+        )
+
+    def unreadable_intents(self) -> Listing[UnreadableIntent]:
+        """Intents that an operator must look at: writing is refused while there are any."""
+        _, unreadable = list_intents(self._store.objects)
+        return Listing.of(
+            "Unreadable intents",
+            unreadable,
+            {"file": lambda i: i.file, "cause": lambda i: i.cause},
+        )
+
+    def foreign_commits(self) -> Listing[Foreign]:
+        """Commits that others made on the Lance HEAD of mirrored tables."""
+        states = self._store.branches.head(MAIN).tables.states()
+        return Listing.of(
+            "Foreign commits",
+            foreign_commits(self._store, states),
+            {
+                "table": lambda f: f.table,
+                "expected": lambda f: f.expected,
+                "actual": lambda f: f.actual,
+                "rows": lambda f: f.rows,
+                "path": lambda f: f.path,
             },
         )
 

@@ -38,6 +38,7 @@ class Tag:
     """A name for one commit."""
 
     name: str
+    branch: str
     branch_id: str
     version: int
     lineage: tuple[tuple[str, int], ...]
@@ -51,7 +52,7 @@ class Tag:
 
     def as_branch(self) -> BranchRef:
         """The line of commits that ends in the tagged one, also when its branch is gone."""
-        return BranchRef(self.name, self.branch_id, 0, self.lineage, self.created, self.actor)
+        return BranchRef(self.branch, self.branch_id, 0, self.lineage, self.created, self.actor)
 
 
 class Branches:
@@ -160,7 +161,7 @@ class Branches:
         home = ref.home_of(commit.version)
         lineage = tuple(entry for entry in ref.lineage if entry[0] != home)
         lineage = tuple(entry for entry in lineage if entry[1] < commit.version)
-        tag = Tag(name, home, commit.version, lineage, datetime.now(UTC), actor)
+        tag = Tag(name, commit.branch, home, commit.version, lineage, datetime.now(UTC), actor)
         try:
             hit("tag.before_put")
             self._objects.put_new(layout.tag(name), encode(tag))

@@ -20,6 +20,7 @@ from tidelock.store.records import decode, encode
 @dataclass(frozen=True, slots=True)
 class Hold:
     name: str
+    branch: str
     branch_id: str
     lineage: tuple[tuple[str, int], ...]
     version: int
@@ -28,13 +29,13 @@ class Hold:
     format: int = 1
 
     def as_branch(self) -> BranchRef:
-        return BranchRef(self.name, self.branch_id, 0, self.lineage, self.taken, self.owner)
+        return BranchRef(self.branch, self.branch_id, 0, self.lineage, self.taken, self.owner)
 
 
 def take_hold(objects: Objects, name: str, branch: BranchRef, version: int, owner: str) -> Hold:
     """Take a hold, or move the one of that name."""
     name = check_name(name, "hold")
-    hold = Hold(name, branch.id, branch.lineage, version, owner, datetime.now(UTC))
+    hold = Hold(name, branch.name, branch.id, branch.lineage, version, owner, datetime.now(UTC))
     objects.put(_key(name), encode(hold))
     return hold
 

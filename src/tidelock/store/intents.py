@@ -79,6 +79,29 @@ class Lease:
     format: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableIntent:
+    """An intent that nobody can settle before an operator has looked at it."""
+
+    file: str
+    cause: str
+
+
+def list_intents(objects: Objects) -> tuple[list[Intent], list[UnreadableIntent]]:
+    """Every intent, those that cannot be read by their file names."""
+    readable: list[Intent] = []
+    unreadable: list[UnreadableIntent] = []
+    for info in objects.list(layout.INTENTS):
+        try:
+            intent = read_intent(objects, info)
+        except IntentUnreadable as error:
+            unreadable.append(UnreadableIntent(info.key.rsplit("/", 1)[1], str(error.cause)))
+            continue
+        if intent is not None:
+            readable.append(intent)
+    return readable, unreadable
+
+
 def owner_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 

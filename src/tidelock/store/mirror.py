@@ -11,6 +11,7 @@ files is known as ours.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,14 @@ def foreign_commit(store: Store, state: TableState) -> Foreign | None:
     return Foreign(
         state.name, store.files.uri(state.id), known.head, head.version, head.count_rows()
     )
+
+
+def foreign_commits(store: Store, states: Iterable[TableState]) -> list[Foreign]:
+    """The foreign commits on mirrored tables. Opens no other table."""
+    keys = store.objects.list(layout.MIRRORS)
+    mirrored = {info.key.rsplit("/", 1)[1].removesuffix(".json") for info in keys}
+    found = [foreign_commit(store, state) for state in states if state.id in mirrored]
+    return [foreign for foreign in found if foreign is not None]
 
 
 def mirror(store: Store, state: TableState) -> Mirror:

@@ -9,7 +9,6 @@ from tidelock.errors import (
     IntentUnreadable,
     InvalidOption,
     InvalidSchema,
-    ObjectMissing,
 )
 from tidelock.model.commit import Commit, TableChange, Tables, TableState
 from tidelock.store import layout
@@ -67,7 +66,7 @@ def _discard_intent(store: Store, name: str) -> str:
     key = f"{layout.INTENTS}/{name.removeprefix(layout.INTENTS + '/')}"
     info = store.objects.info(key)
     if info is None:
-        raise ObjectMissing(f"There is no intent {name!r}. See `tidelock status`.", key=key)
+        raise InvalidOption(f"There is no intent {name!r}. See `tidelock status`.", key=key)
     try:
         intent = read_intent(store.objects, info)
     except IntentUnreadable:
@@ -102,13 +101,14 @@ def _check_rules(store: Store, state: TableState, foreign: Foreign) -> None:
     """What a foreign writer left must keep the table's rules: its columns, NOT NULL, its key."""
     dataset = store.files.open(state.id, foreign.actual)
     schema = schema_of(store.files.open(state.id, state.pin), state.key)
-    if dataset.schema.names != schema.names or dataset.schema.types != schema.arrow.types:
+    found = dataset.schema
+    if (found.names, found.types) != (schema.arrow.names, schema.arrow.types):
         raise InvalidSchema(
             f"Lance version {foreign.actual} of {state.name!r} has other columns than the table. "
             "It cannot be adopted; discard it, and load its rows into a table that fits them.",
             table=state.name,
-            expected=schema.names,
-            actual=dataset.schema.names,
+            expected=list(schema.names),
+            actual=found.names,
         )
     for batch in dataset.scanner(columns=list(schema.names)).to_batches():
         check_required(batch, schema, state.name)

@@ -6,8 +6,10 @@ transaction knows it; `counts` are those of the applied operations.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from tidelock.errors import BrokenInvariant, CommitConflict
 from tidelock.model.commit import Kind, TableChange, Tables, TableState
@@ -29,6 +31,8 @@ class StagedTable:
     counts: Counts = field(default_factory=Counts)
     applied: int = 0
     _current: Dataset | None = None
+    _lock: Any = field(default_factory=threading.RLock)
+    """Held while operations are applied: readers of the transaction may be other threads."""
 
     @cached_property
     def schema(self) -> TableSchema:
@@ -60,15 +64,16 @@ class StagedTable:
 
     def current(self) -> Dataset:
         """The pin with everything that was staged so far."""
-        dataset = self.latest()
-        while self.pending:
-            hit("stage.before_operation")
-            operation = self.operations[self.applied]
-            dataset = operation.apply(self.files, self.target, dataset, self.counts)
-            self.applied += 1
-            self._current = dataset
-            hit("stage.after_operation")
-        return dataset
+        with self._lock:
+            dataset = self.latest()
+            while self.pending:
+                hit("stage.before_operation")
+                operation = self.operations[self.applied]
+                dataset = operation.apply(self.files, self.target, dataset, self.counts)
+                self.applied += 1
+                self._current = dataset
+                hit("stage.after_operation")
+            return dataset
 
     def write(self) -> None:
         """Do the part of staging that is not done again when the base moves."""

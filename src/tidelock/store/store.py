@@ -48,7 +48,7 @@ from tidelock.store.operation_ids import OperationIds, new_operation_id
 from tidelock.store.publish import Pending, Publisher
 from tidelock.store.reading import Engine
 from tidelock.store.records import decode, encode
-from tidelock.store.recovery import heal
+from tidelock.store.recovery import heal as settle_expired
 from tidelock.store.snapshot import Snapshot
 from tidelock.store.tables import TableFiles
 from tidelock.store.transaction import Transaction
@@ -96,6 +96,7 @@ class Store:
         read_only: bool = False,
         durability: str = "process",
         lease_seconds: float = LEASE_SECONDS,
+        heal: bool = True,
     ) -> None:
         self.location = location
         self.objects = objects
@@ -118,7 +119,7 @@ class Store:
         self._lease_lock = threading.Lock()
         self._began: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
         self._healed: float | None = None
-        if not read_only:
+        if heal and not read_only:
             self.heal()
 
     # Writing
@@ -252,7 +253,7 @@ class Store:
             self.heal()
 
     def heal(self) -> list[Any]:
-        recovered = heal(self)
+        recovered = settle_expired(self)
         self._healed = time.monotonic()
         return recovered
 

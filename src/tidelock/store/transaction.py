@@ -77,6 +77,11 @@ class Transaction:
         return self._commit
 
     @property
+    def repeated(self) -> bool:
+        """Whether its operation id was published before: then nothing is staged again."""
+        return self._earlier is not None
+
+    @property
     def base_version(self) -> int:
         """The version that this transaction reads."""
         return self._head.version
@@ -195,22 +200,24 @@ class Transaction:
     # Reads
 
     def table(self, name: str) -> Table:
-        """The table as this transaction sees it: its snapshot and its own writes."""
-        with self._lock:
-            self._refuse_closed()
-            staged = self._find(name)
-            if isinstance(staged, StagedTable):
-                return self._view(staged)
-            if staged is None:
-                raise self._unknown(name)
-            dataset = self._store.files.open(staged.id, staged.pin)
-            return Table(self._store.files, self._store.engine, staged, dataset, self)
+        """The table as this transaction sees it: its snapshot and its own writes.
+
+        Takes no lock of the transaction: an input that is being appended may read tables lazily,
+        from whichever thread pulls it.
+        """
+        self._refuse_closed()
+        staged = self._find(name)
+        if isinstance(staged, StagedTable):
+            return self._view(staged)
+        if staged is None:
+            raise self._unknown(name)
+        dataset = self._store.files.open(staged.id, staged.pin)
+        return Table(self._store.files, self._store.engine, staged, dataset, self)
 
     def tables(self) -> Tables:
         """All tables as this transaction sees them."""
-        with self._lock:
-            changes = tuple(s.change(self._head.version + 1, "data") for s in self._changed())
-            return self._head.tables.after(changes)
+        changes = tuple(s.change(self._head.version + 1, "data") for s in self._changed())
+        return self._head.tables.after(changes)
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over what this transaction sees."""
@@ -320,7 +327,7 @@ class Transaction:
         return self._earlier is None
 
     def _changed(self) -> list[StagedTable]:
-        return [staged for staged in self._staged.values() if staged.changed]
+        return [staged for staged in list(self._staged.values()) if staged.changed]
 
     def _stage(self, name: str) -> StagedTable:
         found = self._find(name)
@@ -337,7 +344,7 @@ class Transaction:
         if not isinstance(name, str):
             raise InvalidOption(f"A table is named by a string, not {name!r}.", table=str(name))
         folded = fold(name)
-        for staged in self._staged.values():
+        for staged in list(self._staged.values()):
             if not staged.dropped and fold(staged.state.name) == folded:
                 return staged
         found = self._head.tables.find(name)

@@ -112,7 +112,7 @@ def test_unreadable_intents_are_shown_by_file_and_discarded_on_a_word(
     shop("repair", "--discard-intent", "_tidelock/lake.json", code=3)
     shop("repair", "--discard-intent", "torn.json")
     removed = shop("repair", "--discard-intent", "newer.json", "--json").document
-    assert removed == {"discarded_intent": "_tidelock/intents/newer.json"}
+    assert removed["discarded"] == "_tidelock/intents/newer.json"
     shop("load", "orders", "--format", "csv", stdin=b"id\n1\n")
 
 

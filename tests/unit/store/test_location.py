@@ -46,12 +46,12 @@ def test_relative_and_home_paths_are_made_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/users/me")
     assert locate("shop.lake").uri == f"{tmp_path}/shop.lake"
     assert locate("./a/../shop.lake").uri == f"{tmp_path}/shop.lake"
     assert locate("odd:name").uri == f"{tmp_path}/odd:name"
-    assert locate("~/shop.lake").uri == "/home/me/shop.lake"
-    assert locate(Path("~/shop.lake")).uri == "/home/me/shop.lake"
+    assert locate("~/shop.lake").uri == "/users/me/shop.lake"
+    assert locate(Path("~/shop.lake")).uri == "/users/me/shop.lake"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Opening a lake: from what a user says to a handle."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tidelock.errors import InvalidOption, LakeExists
+from tidelock.model.durations import parse_duration
+from tidelock.run.lake import Lake
+from tidelock.run.session import Engine
+from tidelock.store.intents import LEASE_SECONDS
+from tidelock.store.location import locate
+from tidelock.store.objects import Objects
+from tidelock.store.store import Store, create_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open(
+    uri: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    durability: str = "process",
+    lease_seconds: float | None = None,
+    spark: SparkSession | None = None,
+    engine: str | None = None,
+    master: str | None = None,
+    memory: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    heal: bool = True,
+    objects: Callable[[Objects], Objects] | None = None,
+) -> Lake:
+    """Open a lake.
+
+    `uri` is a path, `file://…`, `s3://bucket/prefix` or `memory://name`. With `create=True` the
+    lake is made when there is none. Queries run on `spark`, a session of yours, or on one that is
+    made on first need (`engine`, `master`, `memory`, `remote`, `conf`). `durability="fsync"` makes
+    commits on local files safe against power loss too. With `heal=False`, what dead writers left
+    is not settled on opening, which is what `repair` needs when an intent cannot be read.
+    `objects` may wrap the object store, for tests.
+    """
+    if create and read_only:
+        raise InvalidOption("A lake cannot be created with read_only=True.")
+    location = locate(uri, storage_options)
+    store_objects = location.objects(durability)
+    if objects is not None:
+        store_objects = objects(store_objects)
+    if create:
+        with contextlib.suppress(LakeExists):
+            create_lake(store_objects)
+    session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote, conf=conf)
+    store = Store(
+        location,
+        store_objects,
+        session,
+        actor=actor or os.environ.get("TIDELOCK_ACTOR") or getpass.getuser(),
+        read_only=read_only,
+        durability=durability,
+        lease_seconds=lease_seconds or _lease_seconds(),
+        heal=heal,
+    )
+    return Lake(store, session)
+
+
+def _lease_seconds() -> float:
+    text = os.environ.get("TIDELOCK_LEASE_SECONDS")
+    if text is None:
+        return LEASE_SECONDS
+    return parse_duration(text, "a lease").total_seconds()
