@@ -35,7 +35,7 @@ from lakes import (
 )
 from tidelock import errors
 from tidelock.store import intents, recovery
-from tidelock.store.faults import FaultyStore
+from tidelock.store.faults import FaultyStore, armed
 from tidelock.store.objects import Objects
 
 LEASE_SECONDS = 0.4
@@ -295,10 +295,74 @@ def test_a_transaction_of_a_handle_that_was_closed_is_refused(uri: str) -> None:
     tx = lake.transaction()
     tx.append("events", numbers((5, 5)))
     lake.close()
-    with pytest.raises(errors.LeaseLost):
+    with pytest.raises(errors.LakeClosed):
         tx.publish()
     with tidelock.open(uri) as other:
         assert contents(other) == BEFORE
+
+
+def compact(uri: str) -> None:
+    with tidelock.open(uri) as lake:
+        lake.optimize()
+
+
+@pytest.mark.parametrize("same_handle", [True, False], ids=["same handle", "another process"])
+def test_what_maintenance_staged_is_kept_until_it_is_published(
+    uri: str, tmp_path: Path, same_handle: bool
+) -> None:
+    gate = tmp_path / "gate"
+    failpoint = f"pause:{gate}@1"
+    if same_handle:
+        lake = tidelock.open(uri)
+        with armed("maintenance.before_publish", failpoint):
+            thread = threading.Thread(target=lake.optimize)
+            thread.start()
+            wait_until(Path(f"{gate}.reached").exists)
+            time.sleep(0.05)
+            lake.collect_garbage(older_than=0)
+            gate.touch()
+            thread.join()
+        lake.close()
+    else:
+        process = start(
+            compact,
+            uri,
+            failpoints=f"maintenance.before_publish={failpoint}",
+            lease_seconds=LEASE_SECONDS,
+        )
+        wait_until(Path(f"{gate}.reached").exists)
+        time.sleep(LEASE_SECONDS * 3)
+        collect(uri)
+        gate.touch()
+        process.join(timeout=60)
+        assert process.exitcode == 0
+        end(process)
+    with tidelock.open(uri) as lake:
+        assert lake.log()[0].kind == "maintenance"
+        assert contents(lake) == BEFORE
+
+
+def test_maintenance_that_slept_past_its_lease_publishes_nothing_that_was_collected(
+    uri: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    process = start(
+        compact,
+        uri,
+        failpoints=f"maintenance.before_publish=pause:{gate}@1",
+        lease_seconds=LEASE_SECONDS,
+    )
+    wait_until(Path(f"{gate}.reached").exists)
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(LEASE_SECONDS * 2)
+    collect(uri)
+    os.kill(process.pid, signal.SIGCONT)
+    time.sleep(LEASE_SECONDS)
+    gate.touch()
+    process.join(timeout=60)
+    end(process)
+    with tidelock.open(uri) as lake:
+        assert contents(lake) == BEFORE
 
 
 def hold_snapshot(uri: str, version: int, told: Any, heard: Any) -> None:

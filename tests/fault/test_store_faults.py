@@ -254,10 +254,11 @@ def test_an_unreadable_intent_is_named_and_kept_until_it_is_discarded_by_hand(
     assert path.read_bytes() == content
     with tidelock.open(uri, read_only=True) as lake:
         assert contents(lake) == BEFORE
-        with pytest.raises(errors.ObjectMissing):
-            lake.repair(discard_intent="another.json")
-        with pytest.raises(errors.ObjectMissing):
-            lake.repair(discard_intent=layout.LAKE)
+        assert [intent.file for intent in lake.unreadable_intents()] == ["strange.json"]
+    with tidelock.open(uri, heal=False) as lake:
+        for name in ("another.json", layout.LAKE, f"../{layout.LAKE}"):
+            with pytest.raises(errors.InputError):
+                lake.repair(discard_intent=name)
         assert lake.repair(discard_intent="strange.json").discarded == key
     writers.write_with(long_lived, True)
     long_lived.close()

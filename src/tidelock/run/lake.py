@@ -361,7 +361,7 @@ class Lake:
 
     def _check_kept(self, ref: BranchRef, version: int) -> None:
         """A garbage collection that runs right now may not have seen what was just named."""
-        if self._store.log.head(ref).version == version and not collection_runs(
+        if self._store.log.newest_version(ref) == version and not collection_runs(
             self._store.objects, self._store.lease_seconds
         ):
             return

@@ -127,7 +127,7 @@ def collect(
         store.heal()
         store.keeper.renew_all()
     with _announced(store, dry_run) as announced:
-        moment = store_now(store.objects)
+        moment = now() if dry_run else store_now(store.objects)
         listed, failed = _list_files(store)
         cutoff, dead = _cutoff(store, moment - older_than, moment)
         if dead and not dry_run:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from tidelock.errors import BranchDeleted, ObjectMissing, StoreError, VersionNotFound
@@ -74,7 +74,9 @@ class Log:
     def newer_of(self, head: Head) -> Head:
         """This head, or the newer one that this handle has seen since."""
         known = self._heads.get(head.branch.id)
-        return _open(known) if known is not None and known.version > head.version else head
+        if known is None or known.version <= head.version:
+            return head
+        return replace(_open(known), branch=head.branch)
 
     def known(self, branch: BranchRef) -> Head:
         """The newest head that this handle has seen: no call to the store in the usual case."""
@@ -82,6 +84,11 @@ class Log:
         return self.head(branch) if known is None else _open(known)
 
     def _newest(self, branch: BranchRef) -> Head:
+        head = self._look_up(branch)
+        # A tag's line of commits and its branch are one log under two names.
+        return head if head.branch == branch else replace(head, branch=branch)
+
+    def _look_up(self, branch: BranchRef) -> Head:
         asked = time.monotonic()
         head = self._heads.get(branch.id) or self._find(branch)
         steps = 0
@@ -116,13 +123,16 @@ class Log:
         self._put_began[head.branch.id] = began
         return after
 
-    def record_if_ours(self, head: Head, commits: tuple[Commit, ...]) -> Head | None:
-        """The head after the record on top of `head`, when that record holds these commits."""
+    def record_if_ours(
+        self, head: Head, commits: tuple[Commit, ...]
+    ) -> tuple[Head, tuple[Commit, ...]] | None:
+        """The head after the record on top of `head` and what it holds, when its operations are
+        these: ours, or those of another process that ran the same ones and was first."""
         record = self._read(head.branch.id, head.version + 1)
         ours = [commit.operation_id for commit in commits]
         if record is None or [commit.operation_id for commit in record.commits] != ours:
             return None
-        return self._remember(_head_at(head.branch, record))
+        return self._remember(_head_at(head.branch, record)), record.commits
 
     def leave_hint(self, before: Head, after: Head) -> None:
         """Say where the head is, now and then, for whoever opens the lake next."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import lance
 import numpy as np
 
-from tidelock.errors import CommitConflict, TidelockError
+from tidelock.errors import CommitConflict
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.store.changes import live_row_ids
 from tidelock.store.faults import hit
@@ -168,9 +168,15 @@ class Maintainer:
         for change in commit.tables:
             if change.after is None:
                 continue
-            dataset = self._store.files.open(change.after.id, change.after.pin)
-            if _due(dataset, change.after):
-                self._upkeep(branch, change.after)
+            try:
+                dataset = self._store.files.open(change.after.id, change.after.pin)
+                if _due(dataset, change.after):
+                    self._upkeep(branch, change.after)
+            except CommitConflict as error:
+                logger.debug("maintenance of %r was done by another: %s", change.table, error)
+            except Exception as error:  # noqa: BLE001
+                # The commit that led here stands; the next one finds the same work to do.
+                logger.warning("maintenance of %r was put off: %s", change.table, error)
 
     def _upkeep(self, branch: BranchRef, state: TableState) -> None:
         turn = self._turns[branch.id, state.id]
@@ -179,11 +185,6 @@ class Maintainer:
         try:
             self.fold(branch, state.name)
             self.index(branch, state.name)
-        except CommitConflict as error:
-            logger.debug("maintenance of %r was done by another: %s", state.name, error)
-        except TidelockError as error:
-            # The commit that led here stands; the next one finds the same work to do.
-            logger.warning("maintenance of %r was put off: %s", state.name, error)
         finally:
             turn.release()
 

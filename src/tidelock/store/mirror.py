@@ -75,7 +75,6 @@ def foreign_commit(store: Store, state: TableState) -> Foreign | None:
         return None
     if known.moving is not None and known.moving[1] == _digest(head):
         # Moving HEAD was cut short after it had moved: what is missing is the note.
-        accept_head(store, state.id, head.version, known.moving[0])
         return None
     return Foreign(
         state.name, store.files.uri(state.id), known.head, head.version, head.count_rows()

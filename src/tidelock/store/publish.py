@@ -197,7 +197,7 @@ class Publisher:
             if not commits:
                 return
             try:
-                after = self._put(head, tuple(commits.values()))
+                after, stored = self._put(head, tuple(commits.values()))
             except ObjectExists:
                 head = self._log.head(head.branch)
                 lost += 1
@@ -205,7 +205,7 @@ class Publisher:
                     # Rivals that wait a random while meet less often.
                     time.sleep(random.uniform(0, LOST_PAUSE_SECONDS * min(lost, 10)))
                 continue
-            for pending, commit in commits.items():
+            for pending, commit in zip(commits, stored, strict=True):
                 pending.commit = commit
             branch_id = head.branch.id
             expected = self._rivals.get(branch_id, 0) - 1
@@ -228,7 +228,8 @@ class Publisher:
             try:
                 pending.staged.check()
                 changes = pending.staged.rebase(tables, version)
-            except TidelockError as error:
+            except Exception as error:  # noqa: BLE001
+                # Whatever is wrong with one transaction, the others of its group go on.
                 pending.error = error
                 continue
             commits[pending] = pending.committed(version, head, changes, moment)
@@ -236,7 +237,7 @@ class Publisher:
             tables = tables.after(changes)
         return commits
 
-    def _put(self, head: Head, commits: tuple[Commit, ...]) -> Head:
+    def _put(self, head: Head, commits: tuple[Commit, ...]) -> tuple[Head, tuple[Commit, ...]]:
         """One create-only put, repeated as it is while its outcome is unknown.
 
         The key is create-only and the bytes are the same, so repeating is safe: it succeeds, or it
@@ -244,7 +245,7 @@ class Publisher:
         """
         for attempt in range(PUT_ATTEMPTS_MAX):
             try:
-                return self._log.append(head, commits)
+                return self._log.append(head, commits), commits
             except ObjectExists:
                 won = self._log.record_if_ours(head, commits)
                 if won is not None:

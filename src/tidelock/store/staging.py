@@ -81,11 +81,17 @@ class StagedTable:
             if isinstance(operation, Append):
                 operation.write(self.files, self.target, self.base)
 
-    def rebase(self, tables: Tables, operation_id: str) -> None:
-        """Make the staged state one that follows the given tables, or raise CommitConflict."""
+    def rebase(
+        self, tables: Tables, operation_id: str, dropped: frozenset[str] = frozenset()
+    ) -> None:
+        """Make the staged state one that follows the given tables, or raise CommitConflict.
+
+        `dropped` are the ids of tables that the same transaction drops: their names are free.
+        """
         if self.created:
-            if self.state.name in tables:
-                raise self._conflict(tables.find(self.state.name), operation_id, "created")
+            holder = tables.find(self.state.name)
+            if holder is not None and holder.id not in dropped:
+                raise self._conflict(holder, operation_id, "created")
             return
         found = tables.same(self.state)
         if found is None:

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from tidelock.errors import (
     CommitNotFound,
+    InvalidOption,
     LakeClosed,
     LakeExists,
     LakeNotFound,
@@ -134,6 +137,7 @@ class Store:
         properties: Mapping[str, Any] | None = None,
     ) -> Transaction:
         self.refuse_read_only()
+        kept = _plain_properties(properties)
         self._prepare_to_write()
         head = self.branches.head(branch)
         earlier = None
@@ -145,7 +149,7 @@ class Store:
             actor=actor or self.actor,
             message=message,
             operation_id=operation_id or new_operation_id(head),
-            properties=properties,
+            properties=kept,
             earlier=earlier,
             claimed=operation_id is not None,
         )
@@ -195,7 +199,7 @@ class Store:
             except ObjectExists:
                 ours = self.log.record_if_ours(head, (commit,))
                 if ours is not None:
-                    return ours
+                    return ours[0]
                 head = self.log.head(head.branch)
 
     # Reading
@@ -306,6 +310,18 @@ class Store:
         self.keeper.stop()
         self.turns.close()
         self._lease = None
+
+
+def _plain_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Properties as they come back from the log, or an error before anything is staged."""
+    try:
+        plain = msgspec.json.decode(msgspec.json.encode(dict(properties or {})))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidOption(
+            f"The properties of a commit must be plain values that JSON can hold: {error}.",
+            cause=str(error),
+        ) from error
+    return dict(plain)
 
 
 class _Closing:

@@ -299,8 +299,9 @@ class Transaction:
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         """The changes of this transaction on top of the given tables (see publish.Staged)."""
         changed = self._changed()
+        dropped = frozenset(staged.state.id for staged in changed if staged.dropped)
         for staged in changed:
-            staged.rebase(tables, self.operation_id)
+            staged.rebase(tables, self.operation_id, dropped)
         return tuple(staged.change(version, self._kind()) for staged in changed)
 
     def check(self) -> None:

@@ -145,7 +145,8 @@ def test_a_record_is_ours_only_when_it_holds_our_very_commits(objects: Objects) 
     one.append(head, ours)
     found = other.record_if_ours(head, ours)
     assert found is not None
-    assert found.version == 2
+    assert found[0].version == 2
+    assert found[1] == ours
     assert other.record_if_ours(head, commits_on(head, 1)) is None
 
 
