@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,17 +142,31 @@ class IndexSegments:
 class Maintenance:
     """Maintenance of one table on its way into the log."""
 
-    def __init__(self, store: Store, staged: StagedTable, operation: Operation) -> None:
+    def __init__(self, store: Store, head: Head, staged: StagedTable) -> None:
         self._store = store
-        self._staged = staged
-        staged.add(operation)
+        self.head = head
+        self.staged = staged
+        self._lapses = store.begin_work(self)
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        self._staged.rebase(tables, "maintenance")
-        return (self._staged.change(version, "maintenance"),)
+        self.staged.rebase(tables, "maintenance")
+        return (self.staged.change(version, "maintenance"),)
 
     def check(self) -> None:
-        self._store.check_lease()
+        self._store.check_lease(self._lapses)
+
+    def publish(self, operation: Operation, what: str) -> Commit:
+        self.staged.add(operation)
+        hit("maintenance.before_publish")
+        pending = Pending(
+            self,
+            self.head,
+            new_operation_id(self.head),
+            self._store.actor,
+            "maintenance",
+            f"{what} of {self.staged.state.name}",
+        )
+        return self._store.publisher.publish(pending)
 
 
 class Maintainer:
@@ -190,64 +205,55 @@ class Maintainer:
 
     def fold(self, branch: BranchRef, name: str) -> Commit | None:
         """Fold the small fragments of a table, if a tier of them is full."""
-        found = self._open(branch, name)
-        if found is None:
-            return None
-        head, staged = found
-        ids = plan_fold(fragment_sizes(staged.base))
-        if not ids:
-            return None
-        groups = [rewrite(self._store.files, staged.base, ids)]
-        return self._publish(head, staged, Compaction(groups), f"fold {len(ids)} fragments")
+        with self._work(branch, name) as work:
+            ids = plan_fold(fragment_sizes(work.staged.base)) if work else []
+            if work is None or not ids:
+                return None
+            groups = [rewrite(self._store.files, work.staged.base, ids)]
+            return work.publish(Compaction(groups), f"fold {len(ids)} fragments")
 
     def compact(self, branch: BranchRef, name: str, on_spark: bool = False) -> Commit | None:
         """Rewrite small and worn fragments to full ones."""
-        found = self._open(branch, name)
-        if found is None:
-            return None
-        head, staged = found
-        plan = plan_compaction(fragment_sizes(staged.base), ROWS_PER_FILE_MAX)
-        if not plan:
-            return None
-        if on_spark:
-            view = Table(self._store.files, self._store.engine, staged.state, staged.base, self)
-            groups = rewrite_on_spark(view, plan)
-        else:
-            groups = [rewrite(self._store.files, staged.base, ids) for ids in plan]
-        count = sum(map(len, plan))
-        return self._publish(head, staged, Compaction(groups), f"compact {count} fragments")
+        with self._work(branch, name) as work:
+            base = work.staged.base if work else None
+            plan = plan_compaction(fragment_sizes(base), ROWS_PER_FILE_MAX) if work else []
+            if work is None or not plan:
+                return None
+            if on_spark:
+                state = work.staged.state
+                view = Table(self._store.files, self._store.engine, state, base, self)
+                groups = rewrite_on_spark(view, plan)
+            else:
+                groups = [rewrite(self._store.files, base, ids) for ids in plan]
+            count = sum(map(len, plan))
+            return work.publish(Compaction(groups), f"compact {count} fragments")
 
     def index(self, branch: BranchRef, name: str, rows_min: int | None = None) -> Commit | None:
         """Bring a table's key index up to date, if enough rows lie outside it."""
-        found = self._open(branch, name)
-        if found is None or not found[1].state.key:
-            return None
-        head, staged = found
-        operation = build_segments(staged.base, staged.state.key, rows_min)
-        if operation is None:
-            return None
-        return self._publish(head, staged, operation, f"index {', '.join(staged.state.key)}")
+        with self._work(branch, name) as work:
+            key = work.staged.state.key if work else ()
+            if work is None or not key:
+                return None
+            operation = build_segments(work.staged.base, key, rows_min)
+            if operation is None:
+                return None
+            return work.publish(operation, f"index {', '.join(key)}")
 
-    def _open(self, branch: BranchRef, name: str) -> tuple[Head, StagedTable] | None:
+    @contextmanager
+    def _work(self, branch: BranchRef, name: str) -> Iterator[Maintenance | None]:
+        """Maintenance of a table that is about to begin; None when there is no such table."""
         # Publication rebases onto whatever is newer, so that the head we know will do.
         head = self._store.log.known(branch)
         state = head.tables.find(name)
         if state is None:
-            return None
+            yield None
+            return
         dataset = self._store.files.open(state.id, state.pin)
-        return head, StagedTable(self._store.files, state, dataset)
-
-    def _publish(self, head: Head, staged: StagedTable, operation: Operation, what: str) -> Commit:
-        hit("maintenance.before_publish")
-        pending = Pending(
-            Maintenance(self._store, staged, operation),
-            head,
-            new_operation_id(head),
-            self._store.actor,
-            "maintenance",
-            f"{what} of {staged.state.name}",
-        )
-        return self._store.publisher.publish(pending)
+        work = Maintenance(self._store, head, StagedTable(self._store.files, state, dataset))
+        try:
+            yield work
+        finally:
+            self._store.end_work(work)
 
 
 def _due(dataset: Dataset, state: TableState) -> bool:

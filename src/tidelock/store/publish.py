@@ -245,17 +245,21 @@ class Publisher:
         """
         for attempt in range(PUT_ATTEMPTS_MAX):
             try:
-                return self._log.append(head, commits), commits
-            except ObjectExists:
-                won = self._log.record_if_ours(head, commits)
-                if won is not None:
-                    return won
-                raise
+                return self._put_once(head, commits)
             except StoreUnavailable as error:
                 if attempt == PUT_ATTEMPTS_MAX - 1:
                     raise OutcomeUnknown(error.message) from error
                 time.sleep(PUT_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.5))
         raise AssertionError("unreachable")
+
+    def _put_once(self, head: Head, commits: tuple[Commit, ...]) -> tuple[Head, tuple[Commit, ...]]:
+        try:
+            return self._log.append(head, commits), commits
+        except ObjectExists:
+            stored = self._log.record_if_ours(head, commits)
+            if stored is None:
+                raise
+            return stored
 
 
 def _unknown(pending: Pending, cause: str) -> OutcomeUnknown:

@@ -153,11 +153,8 @@ class Store:
             earlier=earlier,
             claimed=operation_id is not None,
         )
-        self._began[transaction] = time.monotonic()
+        transaction.lapses = self.begin_work(transaction)
         return transaction
-
-    def ended(self, transaction: Transaction) -> None:
-        self._began.pop(transaction, None)
 
     def after_commit(self, branch: BranchRef, commit: Commit) -> None:
         self.maintainer.after_commit(branch, commit)
@@ -278,6 +275,7 @@ class Store:
     def ensure_lease(self) -> None:
         self.refuse_unusable()
         if self._lease is not None:
+            self._lease.ensure(self.objects)
             return
         with self._lease_lock:
             if self._lease is None:
@@ -290,15 +288,27 @@ class Store:
                 self.keeper.hold(held)
                 self._lease = held
 
-    def check_lease(self) -> None:
+    def begin_work(self, work: object) -> int:
+        """Note that something is being staged from now on; the lapses of the lease so far."""
+        self.ensure_lease()
+        self._began[work] = time.monotonic()
+        return self._lease.lapses if self._lease is not None else 0
+
+    def end_work(self, work: object) -> None:
+        self._began.pop(work, None)
+
+    def check_lease(self, lapses: int) -> None:
+        """LeaseLost when the lease ran out since work began; LakeClosed when it was given up."""
+        self.refuse_unusable()
         if self._lease is not None:
-            self._lease.check()
+            self._lease.check(lapses)
 
     def _lease_content(self, lease_id: str) -> Lease:
         now = time.monotonic()
         in_use = list(self._began.items())
-        # A snapshot needs its pins and nothing else; a transaction also needs what it staged.
-        oldest = min((began for one, began in in_use if isinstance(one, Transaction)), default=now)
+        # A snapshot needs its pins and nothing else; whoever writes also needs what it staged.
+        writing = (began for one, began in in_use if not isinstance(one, Snapshot))
+        oldest = min(writing, default=now)
         versions = {(one.branch_id, one.version) for one, _ in in_use if isinstance(one, Snapshot)}
         shown = sorted(versions)[:SNAPSHOTS_LEASED_MAX]
         return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, tuple(shown))

@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelock.errors import (
+    ConflictError,
     InvalidOption,
     KeyRequired,
+    OutcomeUnknown,
     StoreError,
     TableExists,
     TableNotFound,
@@ -70,6 +72,8 @@ class Transaction:
         self._commit: Commit | None = None
         self._closed = False
         self._lock = threading.RLock()
+        self.lapses = 0
+        """How often the lease of the handle had run out when this began."""
 
     @property
     def commit(self) -> Commit | None:
@@ -257,8 +261,11 @@ class Transaction:
                     self._commit = self._earlier
                 elif self._touched:
                     self._commit = self._publish()
-            finally:
-                self._close()
+            except BaseException as error:
+                if not self._close():
+                    self._say_unknown(error)
+                raise
+            self._close()
             if self._commit is not None and self._earlier is None:
                 self._store.after_commit(self._head.branch, self._commit)
             return self._commit
@@ -305,19 +312,36 @@ class Transaction:
         return tuple(staged.change(version, self._kind()) for staged in changed)
 
     def check(self) -> None:
-        self._store.check_lease()
+        self._store.check_lease(self.lapses)
         if self._intent is not None:
             self._intent.check()
 
-    def _close(self) -> None:
+    def _close(self) -> bool:
+        """End the transaction; False when an intent stays behind that healing may publish."""
         self._closed = True
-        self._store.ended(self)
-        if self._intent is not None:
-            try:
-                self._intent.remove()
-            except StoreError:
-                # The commit stands, or nothing happened: healing settles the intent either way.
-                self._intent = None
+        self._store.end_work(self)
+        if self._intent is None:
+            return True
+        try:
+            self._intent.remove()
+        except StoreError:
+            self._intent.abandon()
+            return not self._intent.sealed
+        return True
+
+    def _say_unknown(self, error: BaseException) -> None:
+        """A failure whose sealed intent could not be taken back may still become a commit."""
+        if isinstance(error, OutcomeUnknown | ConflictError | KeyboardInterrupt):
+            return
+        raise OutcomeUnknown(
+            f"The commit on branch {self.branch.name!r} failed ({error}), and its intent could not "
+            "be withdrawn, so that it may still be published. Look the outcome up with "
+            f"lake.find_operation({self.operation_id!r}), or run the transaction again with the "
+            "same operation_id: it is never published twice.",
+            operation_id=self.operation_id,
+            branch=self.branch.name,
+            cause=str(error),
+        ) from error
 
     # Staging
 
