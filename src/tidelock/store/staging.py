@@ -60,7 +60,8 @@ class StagedTable:
 
     def latest(self) -> Dataset:
         """The pin with the operations that were applied so far."""
-        return self._current or self.base
+        # Not `or`: a dataset without rows is false.
+        return self.base if self._current is None else self._current
 
     def current(self) -> Dataset:
         """The pin with everything that was staged so far."""
