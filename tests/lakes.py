@@ -18,7 +18,7 @@ import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,3 @@ def end(*processes: BaseProcess) -> None:
     for process in processes:
         process.join(timeout=30)
         process.close()
-
-
-Model = Mapping[str, Rows]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -168,6 +169,24 @@ def test_a_writer_that_slept_right_before_its_put_is_told_the_truth(
     check_outcome(uri, writer, writer.outcome(), allowed)
 
 
+@pytest.mark.parametrize("healed", [False, True], ids=["not yet healed", "healed"])
+def test_a_writer_that_slept_after_sealing_is_not_told_that_nothing_was_written(
+    uri: str, writer_of: Callable[..., Writer], tmp_path: Path, healed: bool
+) -> None:
+    gate = tmp_path / "gate"
+    writer = writer_of(True, f"intent.after_seal=pause:{gate}@1")
+    writer.go_on()
+    wait_until(Path(f"{gate}.reached").exists)
+    writer.stop()
+    time.sleep(LEASE_SECONDS * 2)
+    if healed:
+        tidelock.open(uri).close()
+    gate.touch()
+    writer.wake()
+    # Whoever heals may publish it, now or when it is too late to tell.
+    check_outcome(uri, writer, writer.outcome(), {"committed"} if healed else {"OutcomeUnknown"})
+
+
 def test_a_put_that_comes_right_before_the_fence_is_seen_by_the_collection(
     uri: str, writer_of: Callable[..., Writer], tmp_path: Path
 ) -> None:
@@ -276,6 +295,8 @@ def test_leases_are_renewed_while_threads_begin_and_end(uri: str) -> None:
                 held = held[-50:]
 
     threads = [threading.Thread(target=begin_and_end) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
     for thread in threads:
         thread.start()
     try:
@@ -285,6 +306,7 @@ def test_leases_are_renewed_while_threads_begin_and_end(uri: str) -> None:
             lake._store.snapshots_in_use()
     finally:
         stop.set()
+        sys.setswitchinterval(interval)
         for thread in threads:
             thread.join()
     lake.close()

@@ -25,6 +25,8 @@ from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableS
 from tidelock.store.changes import live_row_ids
 from tidelock.store.faults import hit
 from tidelock.store.folding import (
+    FANOUT,
+    INDEX_ROWS_MIN,
     FragmentSize,
     Segment,
     fold_is_due,
@@ -64,7 +66,8 @@ class Compaction:
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         present = {f.metadata.files[0].path: f for f in base.get_fragments()}
-        groups = [group for group in self.groups if all(p in present for p in group.paths)]
+        # Fragments that another process rewrote meanwhile are left to it; the rest goes on.
+        groups = [group for group in self.groups if any(p in present for p in group.paths)]
         if not groups:
             raise CommitConflict(
                 f"Another process maintained table {target.name!r} first.",
@@ -74,7 +77,8 @@ class Compaction:
             )
         operations = [
             lance.LanceOperation.RewriteGroup(
-                [present[path].metadata for path in group.paths], list(group.fragments)
+                [present[path].metadata for path in group.paths if path in present],
+                list(group.fragments),
             )
             for group in groups
         ]
@@ -88,10 +92,12 @@ class Compaction:
 def _stale_offsets(
     base: Dataset, present: dict[str, lance.LanceFragment], group: Rewritten
 ) -> Addresses:
-    """Positions among a group's rewritten rows of those that are no longer live at the base."""
-    if tuple(present[path].num_deletions for path in group.paths) == group.deletions:
+    """Positions among a group's rewritten rows of those that no longer live where they were."""
+    kept = [present[path] for path in group.paths if path in present]
+    whole = len(kept) == len(group.paths)
+    if whole and tuple(fragment.num_deletions for fragment in kept) == group.deletions:
         return np.array([], dtype=np.uint64)
-    live = [live_row_ids(base, present[path].fragment_id) for path in group.paths]
+    live = [live_row_ids(base, fragment.fragment_id) for fragment in kept]
     return np.flatnonzero(~np.isin(group.row_ids, np.concatenate(live))).astype(np.uint64)
 
 
@@ -155,7 +161,8 @@ class Maintenance:
     def check(self) -> None:
         self._store.check_lease(self._lapses)
 
-    def publish(self, operation: Operation, what: str) -> Commit:
+    def publish(self, operation: Operation, what: str) -> Commit | None:
+        """Publish; None when others rewrote or dropped all of it first, so nothing is left."""
         self.staged.add(operation)
         hit("maintenance.before_publish")
         pending = Pending(
@@ -166,7 +173,11 @@ class Maintenance:
             "maintenance",
             f"{what} of {self.staged.state.name}",
         )
-        return self._store.publisher.publish(pending)
+        try:
+            return self._store.publisher.publish(pending)
+        except CommitConflict as error:
+            logger.debug("maintenance was done by another process: %s", error)
+            return None
 
 
 class Maintainer:
@@ -187,8 +198,6 @@ class Maintainer:
                 dataset = self._store.files.open(change.after.id, change.after.pin)
                 if _due(dataset, change.after):
                     self._upkeep(branch, change.after)
-            except CommitConflict as error:
-                logger.debug("maintenance of %r was done by another: %s", change.table, error)
             except Exception as error:  # noqa: BLE001
                 # The commit that led here stands; the next one finds the same work to do.
                 logger.warning("maintenance of %r was put off: %s", change.table, error)
@@ -257,10 +266,17 @@ class Maintainer:
 
 
 def _due(dataset: Dataset, state: TableState) -> bool:
-    sizes = fragment_sizes(dataset)
-    if fold_is_due(sizes):
+    """Asked after every commit, so the common answer, no, is found without the full sizes."""
+    fragments = dataset.get_fragments()
+    if len(fragments) < FANOUT and (not state.key or state.rows < INDEX_ROWS_MIN):
+        return False
+    rows = [fragment.physical_rows - fragment.num_deletions for fragment in fragments]
+    if fold_is_due([FragmentSize(0, count, 0, 0) for count in rows]):
         return True
-    return bool(state.key) and bool(plan_segment(sizes, segments_of(dataset, state.key[0]))[0])
+    if not state.key or state.rows < INDEX_ROWS_MIN:
+        return False
+    sizes = fragment_sizes(dataset)
+    return bool(plan_segment(sizes, segments_of(dataset, state.key[0]))[0])
 
 
 def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:

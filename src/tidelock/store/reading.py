@@ -19,7 +19,7 @@ from tidelock.model.expressions import Filter, parse_filter
 from tidelock.model.names import quote
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import FrameSource, scan_frame
-from tidelock.store.tables import Dataset, TableFiles, schema_of
+from tidelock.store.tables import Dataset, TableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
-        return schema_of(self.dataset, self.state.key)
+        return self.files.schema(self.state.id, self.dataset, self.state.key)
 
     @property
     def path(self) -> str:

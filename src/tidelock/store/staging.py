@@ -16,7 +16,7 @@ from tidelock.model.commit import Kind, TableChange, Tables, TableState
 from tidelock.model.schema import TableSchema
 from tidelock.store.faults import hit
 from tidelock.store.operations import Append, Counts, Operation, Target
-from tidelock.store.tables import Dataset, TableFiles, schema_of
+from tidelock.store.tables import Dataset, TableFiles
 
 
 @dataclass
@@ -36,7 +36,7 @@ class StagedTable:
 
     @cached_property
     def schema(self) -> TableSchema:
-        return schema_of(self.base, self.state.key)
+        return self.files.schema(self.state.id, self.base, self.state.key)
 
     @cached_property
     def target(self) -> Target:

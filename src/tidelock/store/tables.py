@@ -51,6 +51,7 @@ class TableFiles:
         self._fsync = durability == "fsync" and location.kind == "file"
         self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
+        self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
         self._lock = threading.Lock()
 
     def uri(self, table_id: str) -> str:
@@ -149,6 +150,16 @@ class TableFiles:
         ids = [fragment.fragment_id for fragment in base.get_fragments()]
         operation = Operation.Update(removed_fragment_ids=ids, new_fragments=list(fragments))
         return self.commit(table_id, base, operation)
+
+    def schema(self, table_id: str, dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
+        """The schema of a pin; the object is the same for as long as the table's schema is."""
+        found = dataset.schema
+        known = self._schemas.get(table_id)
+        if known is not None and known[0].equals(found) and known[1].key == key:
+            return known[1]
+        schema = schema_of(dataset, key)
+        self._schemas[table_id] = (found, schema)
+        return schema
 
     def forget(self, table_id: str) -> None:
         """Drop cached handles of a table whose files were swept."""
