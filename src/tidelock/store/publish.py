@@ -19,12 +19,13 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from tidelock.errors import (
+    LeaseLost,
     ObjectExists,
     OutcomeUnknown,
     StoreUnavailable,
@@ -62,6 +63,8 @@ class Pending:
     kind: Kind
     message: str
     properties: dict[str, Any] = field(default_factory=dict)
+    sealed: bool = False
+    """Whether healing may publish this once its writer has lost its lease."""
     commit: Commit | None = None
     error: BaseException | None = None
 
@@ -228,6 +231,9 @@ class Publisher:
             try:
                 pending.staged.check()
                 changes = pending.staged.rebase(tables, version)
+            except LeaseLost as error:
+                self._settle_lost(pending, error)
+                continue
             except Exception as error:  # noqa: BLE001
                 # Whatever is wrong with one transaction, the others of its group go on.
                 pending.error = error
@@ -236,6 +242,16 @@ class Publisher:
             operation_ids.add(pending.operation_id)
             tables = tables.after(changes)
         return commits
+
+    def _settle_lost(self, pending: Pending, error: LeaseLost) -> None:
+        """What others made of sealed work whose writer was given up: published, or unknown yet."""
+        if pending.sealed:
+            with suppress(TidelockError):
+                head = self._log.head(pending.base.branch)
+                since = pending.base.version
+                pending.commit = find_commit(self._log, head, pending.operation_id, since)
+        if pending.commit is None:
+            pending.error = _unknown(pending, error.message) if pending.sealed else error
 
     def _put(self, head: Head, commits: tuple[Commit, ...]) -> tuple[Head, tuple[Commit, ...]]:
         """One create-only put, repeated as it is while its outcome is unknown.

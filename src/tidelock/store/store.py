@@ -121,6 +121,8 @@ class Store:
         self._lease: Held | None = None
         self._lease_lock = threading.Lock()
         self._began: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._began_lock = threading.Lock()
+        """Held while it is listed: an entry that comes in between breaks the listing."""
         self._healed: float | None = None
         if heal and not read_only:
             self.heal()
@@ -230,13 +232,13 @@ class Store:
 
     def _leased(self, snapshot: Snapshot) -> Snapshot:
         self.refuse_unusable()
-        self._began[snapshot] = time.monotonic()
+        self._note(snapshot)
         if not self.read_only:
             self.ensure_lease()
         return snapshot
 
     def snapshots_in_use(self) -> list[Snapshot]:
-        return [one for one in list(self._began) if isinstance(one, Snapshot)]
+        return [one for one, _ in self._in_use() if isinstance(one, Snapshot)]
 
     # Leases and healing
 
@@ -291,11 +293,20 @@ class Store:
     def begin_work(self, work: object) -> int:
         """Note that something is being staged from now on; the lapses of the lease so far."""
         self.ensure_lease()
-        self._began[work] = time.monotonic()
+        self._note(work)
         return self._lease.lapses if self._lease is not None else 0
 
     def end_work(self, work: object) -> None:
-        self._began.pop(work, None)
+        with self._began_lock:
+            self._began.pop(work, None)
+
+    def _note(self, one: object) -> None:
+        with self._began_lock:
+            self._began[one] = time.monotonic()
+
+    def _in_use(self) -> list[tuple[object, float]]:
+        with self._began_lock:
+            return list(self._began.items())
 
     def check_lease(self, lapses: int) -> None:
         """LeaseLost when the lease ran out since work began; LakeClosed when it was given up."""
@@ -305,7 +316,7 @@ class Store:
 
     def _lease_content(self, lease_id: str) -> Lease:
         now = time.monotonic()
-        in_use = list(self._began.items())
+        in_use = self._in_use()
         # A snapshot needs its pins and nothing else; whoever writes also needs what it staged.
         writing = (began for one, began in in_use if not isinstance(one, Snapshot))
         oldest = min(writing, default=now)

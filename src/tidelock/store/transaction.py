@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelock.errors import (
-    ConflictError,
     InvalidOption,
     KeyRequired,
     OutcomeUnknown,
@@ -291,6 +290,7 @@ class Transaction:
                 hit("stage.after_table")
             if self._intent is not None:
                 self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
+                pending.sealed = True
             commit = publisher.publish(pending)
         if self._claimed:
             self._store.operation_ids.settle(self.branch, commit, self._head.version)
@@ -331,7 +331,7 @@ class Transaction:
 
     def _say_unknown(self, error: BaseException) -> None:
         """A failure whose sealed intent could not be taken back may still become a commit."""
-        if isinstance(error, OutcomeUnknown | ConflictError | KeyboardInterrupt):
+        if isinstance(error, OutcomeUnknown | KeyboardInterrupt):
             return
         raise OutcomeUnknown(
             f"The commit on branch {self.branch.name!r} failed ({error}), and its intent could not "

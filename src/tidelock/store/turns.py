@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidelock.store import layout
@@ -42,7 +42,9 @@ class Turns:
             yield not at_once
         finally:
             if held:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                # A handle that is closed meanwhile has given the lock up with the file.
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _descriptor(self, branch_id: str) -> int | None:
         if self._folder is None:
