@@ -11,10 +11,12 @@ from pathlib import Path
 
 import tidelock
 from bench.lakes import new_lake, rows
-from bench.measure import Claim, folder
+from bench.measure import Claim, folder, middle
 from tidelock.store.faults import FaultyStore
 
 THREADS = 8
+ROUNDS = 7
+PROCESS_ROUNDS = 3
 
 
 def rate(work: Callable[[int, int], None], threads: int, each: int) -> float:
@@ -40,6 +42,17 @@ def rate(work: Callable[[int, int], None], threads: int, each: int) -> float:
     return threads * each / took
 
 
+def rates(
+    work: Callable[[int, int], None], each_alone: int, each_together: int
+) -> tuple[float, float]:
+    """The median rates of one thread and of all, measured in turns: disks have moods."""
+    alone, together = [], []
+    for _ in range(ROUNDS):
+        alone.append(rate(work, 1, each_alone))
+        together.append(rate(work, THREADS, each_together))
+    return middle(alone), middle(together)
+
+
 def append_to(lake: tidelock.Lake, table: str, number: int) -> None:
     with lake.transaction() as tx:
         tx.append(table, rows(number, number + 1))
@@ -47,7 +60,7 @@ def append_to(lake: tidelock.Lake, table: str, number: int) -> None:
 
 def threads_on_tables() -> Iterator[Claim]:
     names = [f"t{n}" for n in range(THREADS)]
-    for latency, limit, each in ((0.0, 1.6, 100), (0.03, 4.0, 15)):
+    for latency, limit, each in ((0.0, 1.6, (100, 25)), (0.03, 4.0, (8, 8))):
         with folder() as path:
             new_lake(path, names).close()
             lake = tidelock.open(
@@ -62,9 +75,7 @@ def threads_on_tables() -> Iterator[Claim]:
                 append_to(lake, names[thread], number)
 
             rate(work, THREADS, 5)
-            alone = rate(work, 1, each)
-            together = rate(work, THREADS, each)
-            alone = (alone + rate(work, 1, each)) / 2
+            alone, together = rates(work, *each)
             lake.close()
             what = "8 threads on 8 tables against 1 thread"
             if latency:
@@ -87,9 +98,7 @@ def threads_on_one_table() -> Iterator[Claim]:
                 tx.upsert("a", rows(thread * 10 + number % 10, thread * 10 + number % 10 + 1))
 
         rate(work, THREADS, 5)
-        alone = rate(work, 1, 100)
-        together = rate(work, THREADS, 100)
-        alone = (alone + rate(work, 1, 100)) / 2
+        alone, together = rates(work, 60, 20)
         versions = [commit.version for commit in lake.log(limit=None)]
         assert versions == list(range(len(versions), 0, -1)), "history is linear"
         assert lake.snapshot().table("a").count() == THREADS * 10
@@ -154,17 +163,19 @@ def process_rate(path: Path, processes: int, each: int, start: int) -> float:
 def processes() -> Iterator[Claim]:
     with folder() as path:
         new_lake(path, ["a"]).close()
-        alone = process_rate(path, 1, 400, 0)
-        together = process_rate(path, 8, 100, 10_000_000)
-        alone = (alone + process_rate(path, 1, 400, 50_000_000)) / 2
+        alone, together = [], []
+        for number in range(PROCESS_ROUNDS):
+            start = number * 100_000_000
+            alone.append(process_rate(path, 1, 300, start))
+            together.append(process_rate(path, 8, 75, start + 10_000_000))
         with tidelock.open(path, read_only=True) as lake:
-            assert lake.snapshot().table("a").count() == 400 + 800 + 400
+            assert lake.snapshot().table("a").count() == PROCESS_ROUNDS * (300 + 600)
         yield Claim(
-            "8 processes appending to one table against 1",
-            together / alone,
+            "8 processes appending to one table against 1 (medians)",
+            middle(together) / middle(alone),
             1.0,
             at_least=True,
-            detail=f"{together:.0f} against {alone:.0f} transactions per second",
+            detail=f"{middle(together):.0f} against {middle(alone):.0f} transactions per second",
         )
 
 
