@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.store.tables import Addresses, Dataset, numbers
+from tidelock.store.tables import Addresses, Dataset, in_parallel, numbers
 
 LOOKUP_KEYS_MAX = 20_000
 """Above this, an IN list costs more than a pass over the key columns."""
 LOOKUP_FRACTION_MAX = 0.2
+LOOKUP_PART_KEYS = 256
+"""Lists of more keys than this are looked up in parts, on several cores."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +94,26 @@ def _candidates(
     dataset: Dataset, names: list[str], driver: str, wanted: pa.Array
 ) -> Iterator[pa.RecordBatch]:
     few = len(wanted) <= min(LOOKUP_KEYS_MAX, max(64, dataset.count_rows() * LOOKUP_FRACTION_MAX))
-    condition = _in_list(driver, wanted) if few else _between(driver, wanted)
-    scanner = dataset.scanner(
-        columns=names, filter=condition, with_row_id=True, with_row_address=True
-    )
     if few:
-        yield from scanner.to_table().to_batches()
+        parts = max(1, min(os.cpu_count() or 1, len(wanted) // LOOKUP_PART_KEYS))
+        lists = [wanted.take(pa.array(range(part, len(wanted), parts))) for part in range(parts)]
+        found = in_parallel(lambda one: _look_up(dataset, names, driver, one), lists)
+        yield from (batch for table in found for batch in table.to_batches())
         return
+    scanner = dataset.scanner(
+        columns=names,
+        filter=_between(driver, wanted),
+        with_row_id=True,
+        with_row_address=True,
+    )
     for batch in scanner.to_batches():
         yield batch.filter(pc.is_in(batch.column(driver), value_set=wanted))
+
+
+def _look_up(dataset: Dataset, names: list[str], driver: str, wanted: pa.Array) -> pa.Table:
+    return dataset.scanner(
+        columns=names, filter=_in_list(driver, wanted), with_row_id=True, with_row_address=True
+    ).to_table()
 
 
 def _match(rows: pa.Table, positions: npt.NDArray[Any]) -> Match:

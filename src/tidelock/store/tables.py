@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import lance
 import numpy as np
@@ -39,6 +40,8 @@ METADATA_CACHE_BYTES = 256 * 1024 * 1024
 
 # Lance has no type stubs: the name says what is meant.
 Dataset: TypeAlias = Any
+T = TypeVar("T")
+R = TypeVar("R")
 Operation = lance.LanceOperation
 Addresses = npt.NDArray[np.uint64]
 
@@ -136,20 +139,33 @@ class TableFiles:
         removed: Addresses,
         added: Sequence[FragmentMetadata],
     ) -> Dataset:
-        """Take the rows at these addresses out and add these fragments, as one step."""
+        """Take the rows at these addresses out and add these fragments.
+
+        Lance's own `Update` operation does both at once, but looks for the origin of every row id
+        that is carried over, which takes as long as the table is large.
+        """
         updated, emptied = delete_addresses(base, removed)
-        operation = Operation.Update(
-            removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=list(added)
-        )
-        return self.commit(table_id, base, operation)
+        return self._replace(table_id, base, updated, emptied, added)
 
     def replace_all(
-        self, table_id: str, base: Dataset, fragments: Sequence[FragmentMetadata]
+        self, table_id: str, base: Dataset, added: Sequence[FragmentMetadata]
     ) -> Dataset:
         """All rows out, these fragments in; row sequences go on from where they were."""
         ids = [fragment.fragment_id for fragment in base.get_fragments()]
-        operation = Operation.Update(removed_fragment_ids=ids, new_fragments=list(fragments))
-        return self.commit(table_id, base, operation)
+        return self._replace(table_id, base, [], ids, added)
+
+    def _replace(
+        self,
+        table_id: str,
+        base: Dataset,
+        updated: list[FragmentMetadata],
+        emptied: list[int],
+        added: Sequence[FragmentMetadata],
+    ) -> Dataset:
+        dataset = base
+        if updated or emptied:
+            dataset = self.commit(table_id, base, Operation.Delete(updated, emptied, "true"))
+        return self.append(table_id, dataset, added) if added else dataset
 
     def schema(self, table_id: str, dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
         """The schema of a pin; the object is the same for as long as the table's schema is."""
@@ -220,13 +236,28 @@ def delete_addresses(
     fragment_ids = (ordered >> np.uint64(32)).astype(np.int64)
     offsets = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
     ids, starts = np.unique(fragment_ids, return_index=True)
-    for fragment_id, of_fragment in zip(ids, np.split(offsets, starts[1:]), strict=True):
-        changed = base.get_fragment(int(fragment_id)).delete_rows(of_fragment.tolist())
+    pieces = list(zip(ids.tolist(), np.split(offsets, starts[1:]), strict=True))
+    marked = in_parallel(lambda piece: _mark_deleted(base, *piece), pieces)
+    for (fragment_id, _), changed in zip(pieces, marked, strict=True):
         if changed is None:
-            emptied.append(int(fragment_id))
+            emptied.append(fragment_id)
         else:
             updated.append(changed)
     return updated, emptied
+
+
+def _mark_deleted(
+    base: Dataset, fragment_id: int, offsets: npt.NDArray[np.int64]
+) -> FragmentMetadata | None:
+    return base.get_fragment(fragment_id).delete_rows(offsets.tolist())
+
+
+def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Apply a function that spends its time in Lance to several items, on all cores."""
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, items))
 
 
 def fragment_files(fragment: FragmentMetadata) -> list[str]:
