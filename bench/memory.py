@@ -19,10 +19,6 @@ def peak():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024
 
-def warm(lake):
-    with lake.transaction() as tx:
-        tx.append("t", pa.RecordBatchReader.from_batches(schema, batches(1)))
-
 def batches(count):
     random = np.random.default_rng(7)
     for number in range(count):
@@ -34,7 +30,6 @@ path, size = sys.argv[1], float(sys.argv[2])
 schema = pa.schema([(f"c{n}", pa.int64()) for n in range(8)])
 lake = tidelock.open(path, create=True)
 lake.create_table("t", schema)
-warm(lake)
 idle = peak()
 with lake.transaction() as tx:
     count = int(size * 2**30 / (ROWS * 64))
@@ -49,7 +44,7 @@ def above_idle(size_gib: float) -> int:
         command = [sys.executable, "-c", APPEND, str(path / "lake"), str(size_gib)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         peak, count = map(int, done.stdout.split())
-        assert count >= size_gib * 2**30 / 64 * 0.99
+        assert count == int(size_gib * 2**30 / (65536 * 64)) * 65536
         return peak
 
 
