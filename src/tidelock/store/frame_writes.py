@@ -30,7 +30,7 @@ from tidelock.errors import QueryFailed, TidelockError
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.inputs import read_input
-from tidelock.store.lance_input import batches_for_lance
+from tidelock.store.lance_input import Watched, batches_for_lance
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -200,7 +200,7 @@ def _write(
 
     given = read_input(chain([first], filled), target.schema, target.name)
     batches = batches_for_lance(given.batches(), target.schema.arrow, rows_per_file)
-    source = _Source(batches)
+    source = Watched(batches)
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)
     try:
@@ -212,25 +212,10 @@ def _write(
             storage_options=options,
         )
     except Exception:
-        if source.refusal is not None:
-            raise source.refusal from None
+        if source.error is not None:
+            raise source.error from None
         raise
     return written
-
-
-class _Source:
-    """Passes batches on and remembers why they ended: Lance would keep only the message."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.refusal: TidelockError | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except TidelockError as error:
-            self.refusal = error
-            raise
 
 
 def _outcome(

@@ -23,6 +23,26 @@ from tidelock.store.chunks import unsliced_batch
 DECIMAL_ALIGNMENT_BYTES = 16
 
 
+class Watched:
+    """Passes batches on and remembers why they ended: Arrow's C stream keeps only the message."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
 def table_for_lance(table: pa.Table, rows_per_file: int) -> pa.Table:
     if not any(_traits(table.schema)):
         return table

@@ -20,6 +20,7 @@ from tidelock.model.expressions import Assignment, parse_assignment
 from tidelock.store.frame_staging import find_rows, update_on_spark
 from tidelock.store.inputs import Input, check_unique_keys, rechunk
 from tidelock.store.keys import match_keys
+from tidelock.store.lance_input import Watched
 from tidelock.store.operations import (
     Append,
     Mutation,
@@ -87,7 +88,7 @@ def write_stream(
     files: TableFiles, base: Dataset, target: Target, batches: Iterable[pa.RecordBatch]
 ) -> list[FragmentMetadata]:
     """Write a stream as it arrives. An error of the stream comes out as it was raised."""
-    source = _Source(batches)
+    source = Watched(batches)
     reader = pa.RecordBatchReader.from_batches(target.schema.arrow, source)
     try:
         fragments = files.write(base, reader)
@@ -96,26 +97,6 @@ def write_stream(
             raise source.error from None
         raise
     return [fragment for fragment in fragments if fragment.physical_rows]
-
-
-class _Source:
-    """Passes batches on and remembers why they ended: Arrow's C stream keeps only the message."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = iter(batches)
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def write_unique(
