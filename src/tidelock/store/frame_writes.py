@@ -30,7 +30,7 @@ from tidelock.errors import QueryFailed, TidelockError
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.inputs import read_input
-from tidelock.store.lance_input import Watched, batches_for_lance
+from tidelock.store.lance_input import Watched, write_rows
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -196,26 +196,23 @@ def _write(
         return []
     # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
     import lance
-    from lance.fragment import write_fragments
 
     given = read_input(chain([first], filled), target.schema, target.name)
-    batches = batches_for_lance(given.batches(), target.schema.arrow, rows_per_file)
-    source = Watched(batches)
+    source = Watched(given.batches())
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)
     try:
-        written: list[FragmentMetadata] = write_fragments(
-            pa.RecordBatchReader.from_batches(target.schema.arrow, source),
+        return write_rows(
+            source,
+            target.schema.arrow,
             dataset,
-            mode="append",
-            max_rows_per_file=rows_per_file,
+            rows_per_file=rows_per_file,
             storage_options=options,
         )
     except Exception:
         if source.error is not None:
             raise source.error from None
         raise
-    return written
 
 
 def _outcome(

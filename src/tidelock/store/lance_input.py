@@ -1,4 +1,4 @@
-"""Batches as Lance can take them.
+"""Rows on their way into Lance: batches as it can take them, and files of a bounded size.
 
 Lance 14 panics, or fails in its encoder, on rows that are valid Arrow:
 
@@ -8,19 +8,33 @@ Lance 14 panics, or fails in its encoder, on rows that are valid Arrow:
   file.
 
 So such columns are looked at, and copied where it is needed. Schemas without them pass untouched.
+
+Invariant: memory in use while writing <= max(CACHE_BYTES_MIN, CACHE_BYTES_PER_COLUMN x columns),
+twice, and three batches, however many rows there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from functools import lru_cache
+from queue import Empty, Queue
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tidelock.store.chunks import unsliced_batch
 
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
 DECIMAL_ALIGNMENT_BYTES = 16
+ROWS_PER_FILE_MAX = 1024 * 1024
+BYTES_PER_FILE_MAX = 512 * 1024 * 1024
+CACHE_BYTES_MIN = 16 * 1024 * 1024
+CACHE_BYTES_PER_COLUMN = 256 * 1024
 
 
 class Watched:
@@ -43,14 +57,77 @@ class Watched:
             raise
 
 
-def table_for_lance(table: pa.Table, rows_per_file: int) -> pa.Table:
-    if not any(_traits(table.schema)):
-        return table
-    batches = batches_for_lance(table.to_batches(), table.schema, rows_per_file)
-    return pa.Table.from_batches(list(batches), table.schema)
+def write_rows(
+    rows: pa.Table | Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    dataset: Any,
+    *,
+    rows_per_file: int = ROWS_PER_FILE_MAX,
+    storage_options: dict[str, str] | None = None,
+) -> list[FragmentMetadata]:
+    """Write rows as fragments that belong to no version yet."""
+    # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
+    from lance.fragment import write_fragments
+
+    def write(data: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
+        written: list[FragmentMetadata] = write_fragments(
+            data,
+            dataset,
+            mode="append",
+            max_rows_per_file=rows_per_file,
+            max_bytes_per_file=BYTES_PER_FILE_MAX,
+            data_cache_bytes=max(CACHE_BYTES_MIN, CACHE_BYTES_PER_COLUMN * len(schema)),
+            storage_options=storage_options,
+        )
+        return written
+
+    if isinstance(rows, pa.Table):
+        if any(_traits(schema)):
+            ready = _batches_for_lance(rows.to_batches(), schema, rows_per_file)
+            rows = pa.Table.from_batches(list(ready), schema)
+        return write(rows)
+    with closing(_Pulled(rows)) as pulled:
+        ready = _batches_for_lance(pulled, schema, rows_per_file)
+        return write(pa.RecordBatchReader.from_batches(schema, ready))
 
 
-def batches_for_lance(
+class _Pulled:
+    """Batches pulled ahead, one at a time, on a thread of their own.
+
+    Lance asks for each batch on whichever thread is free, and glibc keeps freed memory for each
+    thread that allocated: rows that are made where they are asked for leave ever more of it behind.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._ready: Queue[pa.RecordBatch | BaseException | None] = Queue(1)
+        self._wanted = True
+        Thread(target=self._pull, args=(batches,), name="tidelock-rows", daemon=True).start()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (given := self._ready.get()) is not None:
+            if isinstance(given, BaseException):
+                raise given
+            yield given
+
+    def close(self) -> None:
+        """Stop pulling, also when rows are left: one place in the queue ends a wait for it."""
+        self._wanted = False
+        with suppress(Empty):
+            self._ready.get_nowait()
+
+    def _pull(self, batches: Iterable[pa.RecordBatch]) -> None:
+        try:
+            for batch in batches:
+                self._ready.put(batch)
+                del batch
+                if not self._wanted:
+                    return
+            self._ready.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the rows are asked for
+            self._ready.put(error)
+
+
+def _batches_for_lance(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int
 ) -> Iterator[pa.RecordBatch]:
     nested, wide = _traits(schema)

@@ -34,6 +34,7 @@ from tidelock.store.folding import (
     plan_fold,
     plan_segment,
 )
+from tidelock.store.lance_input import ROWS_PER_FILE_MAX
 from tidelock.store.log import Head
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.operations import Counts, Operation, Target
@@ -42,7 +43,6 @@ from tidelock.store.reading import Table
 from tidelock.store.rewriting import Rewritten, rewrite, rewrite_on_spark
 from tidelock.store.staging import StagedTable
 from tidelock.store.tables import (
-    ROWS_PER_FILE_MAX,
     Addresses,
     Dataset,
     TableFiles,

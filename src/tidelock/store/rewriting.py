@@ -15,14 +15,13 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata
 
 from tidelock.store.frame_staging import query_failures
 from tidelock.store.frames import spark_schema
-from tidelock.store.lance_input import batches_for_lance
+from tidelock.store.lance_input import write_rows
 from tidelock.store.reading import Table
 from tidelock.store.tables import (
-    ROWS_PER_FILE_MAX,
     Addresses,
     Dataset,
     TableFiles,
@@ -90,13 +89,10 @@ def rewrite_groups(
     """On an executor: rewrite the groups whose numbers arrive in `batches`."""
     base = lance.dataset(uri, version=version, storage_options=storage_options)
 
+    options = dict(storage_options) if storage_options else None
+
     def write(reader: pa.RecordBatchReader) -> list[FragmentMetadata]:
-        ready = batches_for_lance(reader, reader.schema, ROWS_PER_FILE_MAX)
-        data = pa.RecordBatchReader.from_batches(reader.schema, ready)
-        written: list[FragmentMetadata] = write_fragments(
-            data, base, max_rows_per_file=ROWS_PER_FILE_MAX, storage_options=storage_options
-        )
-        return written
+        return write_rows(reader, reader.schema, base, storage_options=options)
 
     for batch in batches:
         for number in batch.column(0).to_pylist():

@@ -23,18 +23,16 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance.fragment import FragmentMetadata, RowIdSequence
 
 from tidelock.errors import BrokenInvariant, SnapshotExpired, StoreUnavailable
 from tidelock.model.schema import Column, TableSchema
 from tidelock.store import layout
 from tidelock.store.faults import hit
-from tidelock.store.lance_input import batches_for_lance, table_for_lance
+from tidelock.store.lance_input import write_rows
 from tidelock.store.location import Location
 
 OPEN_DATASETS_MAX = 1024
-ROWS_PER_FILE_MAX = 1024 * 1024
-BYTES_PER_FILE_MAX = 512 * 1024 * 1024
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 
@@ -99,18 +97,8 @@ class TableFiles:
     def write(self, base: Dataset, data: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
         """Write rows as fragments that belong to no version yet."""
         hit("table.before_write")
-        if isinstance(data, pa.Table):
-            data = table_for_lance(data, ROWS_PER_FILE_MAX)
-        else:
-            batches = batches_for_lance(data, data.schema, ROWS_PER_FILE_MAX)
-            data = pa.RecordBatchReader.from_batches(data.schema, batches)
         with _lance_failures(base):
-            fragments: list[FragmentMetadata] = write_fragments(
-                data,
-                base,
-                max_rows_per_file=ROWS_PER_FILE_MAX,
-                max_bytes_per_file=BYTES_PER_FILE_MAX,
-            )
+            fragments = write_rows(data, data.schema, base)
         hit("table.after_write")
         return fragments
 
