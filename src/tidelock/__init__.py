@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidelock import errors
 
 if TYPE_CHECKING:
+    from tidelock.derive.decorator import stream_table
     from tidelock.model.commit import Commit, TableChange, TableState
     from tidelock.run.lake import Lake
     from tidelock.run.opening import open
@@ -36,6 +37,7 @@ __all__ = [
     "Transaction",
     "errors",
     "open",
+    "stream_table",
 ]
 
 # Imported when they are asked for: `tidelock --help` needs neither Lance nor Arrow.
@@ -48,6 +50,7 @@ _HOMES = {
     "TableState": "tidelock.model.commit",
     "Transaction": "tidelock.store.transaction",
     "open": "tidelock.run.opening",
+    "stream_table": "tidelock.derive.decorator",
 }
 
 
@@ -59,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -6,6 +6,8 @@ TidelockError
   |   + InvalidOption
   |   + InvalidSchema
   |   + InvalidExpression
+  |   + InvalidDefinition      a file of definitions cannot be applied; names file and line
+  |   + CircularDefinition     stream tables that would be computed from themselves
   |   + UnsupportedType
   |   + WrongType              a value does not fit its column
   |   + RequiredColumnNull
@@ -14,6 +16,7 @@ TidelockError
   |   + ColumnNotFound
   |   + TableNotFound
   |   + TableExists
+  |   + TableReplaced          a range of changes holds two tables of one name, unlike each other
   |   + BranchNotFound
   |   + BranchExists
   |   + TagNotFound
@@ -130,6 +133,18 @@ class InvalidExpression(InputError):
     condition = "INVALID_EXPRESSION"
 
 
+class CircularDefinition(InputError):
+    """Evidence: path, the names in the order in which data would flow, the first one repeated."""
+
+    condition = "CIRCULAR_DEFINITION"
+
+
+class InvalidDefinition(InputError):
+    """A definition in a file cannot be used. Evidence: file, line."""
+
+    condition = "INVALID_DEFINITION"
+
+
 class UnsupportedType(InputError):
     condition = "UNSUPPORTED_TYPE"
 
@@ -160,6 +175,10 @@ class TableNotFound(InputError):
 
 class TableExists(InputError):
     condition = "TABLE_EXISTS"
+
+
+class TableReplaced(InputError):
+    condition = "TABLE_REPLACED"
 
 
 class BranchNotFound(InputError):

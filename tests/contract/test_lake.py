@@ -261,7 +261,8 @@ def test_snapshots_by_version_commit_time_and_tag(lake: tidelock.Lake) -> None:
     assert lake.snapshot(tag="two").table("orders").count() == 2
     assert lake.snapshot(at=commits[2].time).table("orders").count() == 3
     past = commits[0].time - dt.timedelta(days=1)
-    assert lake.snapshot(at=past).version == 0
+    with pytest.raises(errors.VersionNotFound, match="first commit"):
+        lake.snapshot(at=past)
     assert lake.snapshot(version=0).tables() == ()
     with pytest.raises(errors.VersionNotFound):
         lake.snapshot(version=10**6)

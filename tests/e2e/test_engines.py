@@ -15,6 +15,9 @@ import clusters
 import pipelines
 import pytest
 
+import tidelock
+from tidelock.errors import QueryFailed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -71,6 +74,13 @@ def test_a_spark_connect_server_gives_the_same(reference: dict[str, Any], tmp_pa
 
 def test_sail_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:
     assert pipelines.run(tmp_path, engine="sail") == reference
+
+
+def test_sail_names_an_unknown_column_as_it_is_written(tmp_path: Path) -> None:
+    with tidelock.open(tmp_path / "lake", create=True, engine="sail") as lake:
+        lake.create_table("sites", "id BIGINT, note STRING")
+        with pytest.raises(QueryFailed, match="attribute `nope` is missing"):
+            lake.sql("SELECT nope FROM sites")
 
 
 def _run_driver(folder: Path, settings: dict[str, object]) -> dict[str, Any]:

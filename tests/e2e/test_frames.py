@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation
 
+import tidelock
 from tidelock.errors import (
     ColumnNotFound,
     EngineUnavailable,
@@ -291,6 +292,62 @@ def test_a_query_that_spark_refuses_is_one_error(spark: SparkSession) -> None:
     plan = plan_query("SELECT no_such_function(1)", {}, lambda text, schema: None)
     with pytest.raises(QueryFailed, match="no_such_function"):
         run_query(spark, plan, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "position"),
+    [
+        ("SELECT nope FROM orders", 1, 7),
+        ("SELECT id\nFROM orders\nWHERE nope > 1", 3, 6),
+        ("WITH q AS (SELECT id FROM orders)\nSELECT nope FROM q JOIN orders USING (id)", 2, 7),
+        ("SELECT o.id,\n nope FROM orders o JOIN notes n ON o.id = n.id", 2, 1),
+    ],
+)
+def test_an_unknown_column_is_told_where_it_is_written_and_what_there_is(
+    spark: SparkSession, tmp_path: Path, text: str, line: int, position: int
+) -> None:
+    with tidelock.open(tmp_path / "lake", create=True, spark=spark) as lake:
+        lake.create_table("orders", "id BIGINT, note STRING")
+        lake.create_table("notes", "id BIGINT, text STRING")
+        with pytest.raises(QueryFailed, match=r"`nope`.*`note`") as caught:
+            lake.sql(text)
+        assert f"line {line} pos {position}" in caught.value.message
+
+
+def test_lines_are_the_users_also_without_a_table(spark: SparkSession) -> None:
+    text = "WITH q AS (SELECT 1 AS a)\nSELECT nope FROM q"
+    plan = plan_query(text, {}, lambda text, schema: None)
+    with pytest.raises(QueryFailed, match="line 2 pos 7"):
+        run_query(spark, plan, {})
+
+
+def test_times_without_a_zone_are_read_alike_from_rows_arrow_and_frames(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    times = [
+        datetime.datetime(2026, 7, 1, 12),
+        # An hour that a clock change skips, one that it repeats, and one far in the future.
+        datetime.datetime(2026, 3, 29, 2, 30),
+        datetime.datetime(2026, 10, 25, 2, 30),
+        datetime.datetime(2045, 7, 1, 12),
+    ]
+    rows = pa.table({"n": range(len(times)), "t": pa.array(times, pa.timestamp("us"))})
+    literals = ", ".join(f"({n}, TIMESTAMP_NTZ '{time}')" for n, time in enumerate(times))
+    frame = session.sql(f"SELECT * FROM VALUES {literals} AS v(n, t)")
+    with tidelock.open(tmp_path / "lake", create=True, spark=session) as lake:
+        forms = {"rows": rows.to_pylist(), "arrow": rows, "frame": frame}
+        for name, data in forms.items():
+            lake.create_table(name, "n INT, t TIMESTAMP")
+            lake.run(lambda tx, name=name, data=data: tx.append(name, data))
+        cast = frame.selectExpr("n", "CAST(t AS TIMESTAMP) AS t").toArrow()
+        wanted = sorted(
+            cast.cast(pa.schema([("n", "int32"), ("t", pa.timestamp("us", "UTC"))])).to_pylist(),
+            key=str,
+        )
+        for name in forms:
+            assert sorted(lake.table(name).to_arrow().to_pylist(), key=str) == wanted
 
 
 def test_engines_of_one_process_share_its_spark(spark: SparkSession) -> None:

@@ -19,6 +19,7 @@ def test_the_door_exports_exactly_these_names() -> None:
         "Transaction",
         "errors",
         "open",
+        "stream_table",
     ]
 
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tidelock.errors import TableNotFound
+from tidelock.model.durations import show_moment
 from tidelock.model.names import fold, suggest
 
 Kind = Literal["data", "schema", "maintenance", "closed"]
@@ -59,13 +60,19 @@ class TableChange:
     def table_id(self) -> str:
         return self.state.id
 
-    def __repr__(self) -> str:
-        counts = f"+{self.inserted} ~{self.updated} -{self.deleted}"
-        if self.before is None:
-            counts = f"created, {counts}"
+    @property
+    def summary(self) -> str:
+        """What was done, in a few characters: `orders +2 ~1`, `invoices created`."""
         if self.after is None:
-            counts = "dropped"
-        return f"TableChange({self.table!r}, {counts}, rows={self.after.rows if self.after else 0})"
+            return f"{self.table} dropped"
+        signs = (("+", self.inserted), ("~", self.updated), ("-", self.deleted))
+        counts = [f"{sign}{number:,}" for sign, number in signs if number]
+        if self.before is None:
+            counts.insert(0, "created")
+        return " ".join([self.table, *counts])
+
+    def __repr__(self) -> str:
+        return f"TableChange({self.summary}, rows={self.after.rows if self.after else 0})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,11 @@ class Commit:
         )
 
     def __repr__(self) -> str:
-        changes = ", ".join(repr(change)[12:-1] for change in self.tables)
+        changes = ", ".join(change.summary for change in self.tables)
         return (
             f"Commit(version={self.version}, id={self.id!r}, kind={self.kind!r}, "
-            f"actor={self.actor!r}, message={self.message!r}, "
-            f"time={self.time.isoformat(timespec='milliseconds')!r}, tables=[{changes}])"
+            f"actor={self.actor!r}, message={self.message!r}, time={show_moment(self.time)}, "
+            f"tables=[{changes}])"
         )
 
 
@@ -118,12 +125,13 @@ class Tables(Mapping[str, TableState]):
     def __getitem__(self, name: str) -> TableState:
         found = self._by_fold.get(fold(name))
         if found is None:
-            raise TableNotFound(
-                f"There is no table {name!r}. "
-                f"{suggest(name, (state.name for state in self._by_fold.values()))}",
-                table=name,
-            )
+            raise self.unknown(name)
         return found
+
+    def unknown(self, name: str) -> TableNotFound:
+        """The error for a name that no table here has."""
+        known = (state.name for state in self._by_fold.values())
+        return TableNotFound(f"There is no table {name!r}. {suggest(name, known)}", table=name)
 
     def find(self, name: str) -> TableState | None:
         return self._by_fold.get(fold(name))

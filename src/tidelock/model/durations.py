@@ -59,3 +59,8 @@ def parse_moment(value: datetime | str) -> datetime:
             f"{value!r} is not a moment. Use a datetime or ISO 8601 text.", value=str(value)
         )
     return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def show_moment(moment: datetime) -> str:
+    """A moment in UTC, to the second, in ISO 8601."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from tidelock.model.durations import show_moment
+
 T = TypeVar("T")
 
 ROWS_SHOWN_MAX = 50
@@ -63,7 +65,7 @@ def _shown(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
+        return show_moment(value)
     if isinstance(value, tuple | list):
         return ", ".join(map(_shown, value))
     return str(value)

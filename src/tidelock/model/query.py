@@ -214,7 +214,8 @@ def _columns(
     """The columns of each table that the text can mean.
 
     A column that is used is written somewhere, unless a star stands for it. So every word of the
-    text counts, except behind the alias of another table.
+    text counts, except behind the alias of another table. A word that is no column of any table
+    is for Spark to refuse, and Spark suggests what is close only if all columns are there.
     """
     aliases = {
         fold(table.alias_or_name): name for name, tables in found.items() for table in tables
@@ -226,6 +227,8 @@ def _columns(
             qualified.add((fold(column.table), fold(column.name)))
             if "start" in column.this.meta:
                 explained.add(column.this.meta["start"])
+    if _names_unknown(root, found, schemas):
+        return dict.fromkeys(found)
     words = {fold(token.text) for token in tokens if token.start not in explained}
     starred = _starred(root)
     result: dict[str, tuple[str, ...] | None] = {}
@@ -238,6 +241,36 @@ def _columns(
         kept = tuple(column for column in schemas[name].names if fold(column) in needed)
         result[name] = None if len(kept) == len(schemas[name].names) else kept
     return result
+
+
+def _names_unknown(
+    root: exp.Expr,
+    found: Mapping[str, Sequence[exp.Table]],
+    schemas: Mapping[str, TableSchema],
+) -> bool:
+    """Whether the text names a column that no table has and that the text itself does not define.
+
+    Names that come from elsewhere, such as `range`'s `id`, count as unknown: columns are then read
+    in vain, and nothing else happens.
+    """
+    by_alias: dict[str, set[str]] = {}
+    for name, tables in found.items():
+        for table in tables:
+            own = by_alias.setdefault(fold(table.alias_or_name), set())
+            own.update(map(fold, schemas[name].names))
+    known = {column for columns in by_alias.values() for column in columns}
+    defined = {fold(one.name) for one in root.find_all(exp.Identifier) if one.arg_key == "alias"}
+    for columns in (alias.columns for alias in root.find_all(exp.TableAlias)):
+        defined.update(fold(column.name) for column in columns)
+    for column in root.find_all(exp.Column):
+        if isinstance(column.this, exp.Star):
+            continue
+        name, behind = fold(column.name), fold(column.table)
+        if not behind and name not in known | defined | set(by_alias):
+            return True
+        if behind in by_alias and name not in by_alias[behind] | defined:
+            return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,11 @@ class TableSchema:
         return tuple(i for i, c in enumerate(self.columns) if pa.types.is_nested(c.type))
 
     @cached_property
+    def temporal(self) -> bool:
+        """Whether a column, or a field inside one, is a DATE or a TIMESTAMP."""
+        return any(_holds_times(column.type) for column in self.columns)
+
+    @cached_property
     def _by_fold(self) -> Mapping[str, Column]:
         return {fold(column.name): column for column in self.columns}
 
@@ -88,6 +93,10 @@ class TableSchema:
 def holds_required(type_: pa.DataType) -> bool:
     """Whether a field somewhere inside the type is NOT NULL."""
     return any(not f.nullable or holds_required(f.type) for f in inner_fields(type_))
+
+
+def _holds_times(type_: pa.DataType) -> bool:
+    return pa.types.is_temporal(type_) or any(_holds_times(f.type) for f in inner_fields(type_))
 
 
 def table_schema(columns: Iterable[Column], key: str | Sequence[str] | None = None) -> TableSchema:

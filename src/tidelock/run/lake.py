@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -18,21 +18,22 @@ import pyarrow as pa
 
 from tidelock.errors import (
     Action,
-    CommitNotFound,
     ConflictError,
     InvalidOption,
     SnapshotExpired,
     VersionNotFound,
 )
 from tidelock.model.commit import BranchRef, Commit
-from tidelock.model.durations import parse_duration, parse_moment
+from tidelock.model.durations import parse_duration
 from tidelock.model.listing import Listing
+from tidelock.run import places
+from tidelock.run.places import At
 from tidelock.run.session import Engine
 from tidelock.store import repair as repairing
 from tidelock.store.branches import MAIN, Tag
-from tidelock.store.changes import changes_of
+from tidelock.store.changes import named_changes
 from tidelock.store.feeds import change_reader
-from tidelock.store.garbage import GarbageReport, check_readable, collect, collection_runs
+from tidelock.store.garbage import GarbageReport, collect
 from tidelock.store.holds import Hold, release_hold, take_hold
 from tidelock.store.intents import Intent, UnreadableIntent, list_intents
 from tidelock.store.mirror import Foreign, Mirror, foreign_commits, mirror
@@ -110,6 +111,11 @@ class Lake:
         Returns what the function returns. It is called up to 1 + `retries` times, each time on
         the newest snapshot.
         """
+        if not callable(function):
+            raise InvalidOption(
+                f"lake.run takes a function of a transaction, not {function!r}. For one statement: "
+                "lake.run(lambda tx: tx.delete('orders', 'id = 1')).",
+            )
         attempt = 0
         while True:
             try:
@@ -148,55 +154,35 @@ class Lake:
 
     def snapshot(
         self,
-        branch: str = MAIN,
+        branch: str | None = None,
         *,
         version: int | None = None,
         commit: str | None = None,
         at: datetime | str | None = None,
         tag: str | None = None,
     ) -> Snapshot:
-        """One consistent state: the newest, or by version, commit id, time or tag."""
-        given = [name for name, value in _selectors(version, commit, at, tag) if value is not None]
+        """One consistent state: the newest, or by version, commit id, time or tag.
+
+        The branch is main if none is named. A commit or a tag says itself which branch it is on;
+        one that is not in the history of a branch that is named as well is refused.
+        """
+        selectors = {"version": version, "commit": commit, "at": at, "tag": tag}
+        given = [name for name, value in selectors.items() if value is not None]
         if len(given) > 1:
             raise InvalidOption(
                 f"A snapshot is named by one of version, commit, at and tag, not by "
                 f"{' and '.join(given)}.",
                 given=given,
             )
-        if not given:
-            return self._store.snapshot_of(self._store.branches.head(branch))
-        ref, number = self._locate(branch, version, commit, at, tag)
-        return self._store.snapshot_at(ref, number)
-
-    def _locate(
-        self,
-        branch: str,
-        version: int | None,
-        commit: str | None,
-        at: datetime | str | None,
-        tag: str | None,
-    ) -> tuple[BranchRef, int]:
         store = self._store
-        if tag is not None:
-            found = store.branches.tag(tag)
-            return found.as_branch(), found.version
-        if commit is not None:
-            return store.branch_of_commit(commit)
-        head = store.branches.head(branch)
-        if at is not None:
-            return head.branch, store.log.version_at(head.branch, parse_moment(at))
-        if version is None:
-            return head.branch, head.version
-        if isinstance(version, bool) or not isinstance(version, int):
-            raise InvalidOption(f"A version is a whole number, not {version!r}.")
-        if not 0 <= version <= head.version:
-            raise VersionNotFound(
-                f"Branch {branch!r} has versions 0 to {head.version}, not {version}.",
-                branch=branch,
-                version=version,
-                newest=head.version,
-            )
-        return head.branch, version
+        name = MAIN if branch is None else branch
+        if not given:
+            return store.snapshot_of(store.branches.head(name))
+        place = places.locate(store, name, version=version, commit=commit, at=at, tag=tag)
+        if branch is not None and (tag or commit):
+            named = f"The tag {tag!r}" if tag else f"The commit {commit!r}"
+            places.check_on_branch(store.branches.head(branch), place, named)
+        return store.snapshot_at(*place)
 
     def table(self, name: str, *, branch: str = MAIN) -> Any:
         """A table of the newest snapshot: short for `lake.snapshot().table(name)`."""
@@ -213,31 +199,42 @@ class Lake:
     def changes(
         self,
         table: str,
-        since: int = 0,
-        until: int | None = None,
+        since: At = 0,
+        until: At | None = None,
         *,
         branch: str = MAIN,
     ) -> pa.RecordBatchReader:
-        """What commits after `since`, up to and with `until`, did to a table.
+        """What commits after `since`, up to and with `until`, did to the table of this name.
 
-        The reader gives the table's columns, `_weight` (+1 inserted, -1 deleted; an update is one
-        of each) and `_version`, in commit order.
+        Both are a version of the branch, or a commit id, a tag's name or a time on it. The reader
+        gives the table's columns, `_weight` (+1 inserted, -1 deleted; an update is one of each) and
+        `_version`, in commit order. When a table is dropped its rows are deleted; one that is
+        created under its name is followed if it has the same columns, else TableReplaced says
+        where to divide the range.
         """
-        return change_reader(self._store, self._store.branches.head(branch), table, since, until)
+        head = self._store.branches.head(branch)
+        first = places.version_on(self._store, head, since)
+        last = None if until is None else places.version_on(self._store, head, until)
+        return change_reader(self._store, head, table, first, last)
 
     def log(
         self, branch: str = MAIN, limit: int | None = 20, *, table: str | None = None
     ) -> Listing[Commit]:
-        """The commits of a branch, newest first; with a table, those that changed its rows."""
+        """The commits of a branch, newest first; with a table, those that created, changed or
+        dropped a table of that name."""
         head = self._store.branches.head(branch)
         log = self._store.log
         if table is None:
             oldest = 1 if limit is None else max(1, head.version - limit + 1)
             commits = log.walk(head.branch, head.version, oldest)
         else:
-            state = head.tables[table]
-            found = changes_of(log, head.branch, state.id, state.changed, since=0)
-            commits = (log.commit_at(head.branch, version) for version, _ in islice(found, limit))
+            found = named_changes(log, head.branch, table, head.version)
+            # One commit may drop a table and create another of its name.
+            distinct = (version for version, _ in groupby(found, key=lambda one: one[0]))
+            versions = list(islice(distinct, limit))
+            if not versions and limit != 0:
+                raise head.tables.unknown(table)
+            commits = (log.commit_at(head.branch, version) for version in versions)
         return Listing.of(
             f"Log of {branch}",
             commits,
@@ -247,14 +244,14 @@ class Lake:
                 "kind": lambda c: c.kind,
                 "actor": lambda c: c.actor,
                 "message": lambda c: c.message,
-                "tables": lambda c: [_counts(change) for change in c.tables],
+                "tables": lambda c: [change.summary for change in c.tables],
                 "id": lambda c: c.id,
             },
         )
 
-    def find_commit(self, at: int | str | datetime, *, branch: str = MAIN) -> Commit:
+    def find_commit(self, at: At, *, branch: str = MAIN) -> Commit:
         """The commit that a version, a commit id, a tag or a time names."""
-        ref, version = self._point(at, branch)
+        ref, version = places.point(self._store, at, branch)
         if version == 0:
             raise VersionNotFound(
                 "Version 0 is the empty lake: no commit made it.", branch=branch, version=0
@@ -282,16 +279,14 @@ class Lake:
             },
         )
 
-    def create_branch(
-        self, name: str, at: int | str | datetime | None = None, *, branch: str = MAIN
-    ) -> BranchRef:
+    def create_branch(self, name: str, at: At | None = None, *, branch: str = MAIN) -> BranchRef:
         """Create a branch from the newest commit of `branch`, or from `at`: a version of it, a
         commit id, a tag's name or a time."""
         self._store.refuse_read_only()
-        ref, version = self._point(at, branch)
-        created = self._store.branches.create(name, ref, version, self.actor)
+        place = places.point(self._store, at, branch)
+        created = self._store.branches.create(name, *place, self.actor)
         try:
-            self._check_kept(ref, version)
+            places.check_kept(self._store, place)
         except SnapshotExpired:
             self._store.close_branch(name)
             raise
@@ -311,14 +306,15 @@ class Lake:
     ) -> Tag:
         """Name a commit, and keep its snapshot readable for as long as the tag exists."""
         self._store.refuse_read_only()
-        ref, number = self._locate(branch, version, commit, None, None)
+        place = places.locate(self._store, branch, version=version, commit=commit)
+        ref, number = place
         if number == 0:
             raise VersionNotFound("There is no commit to tag yet.", version=0)
         tag = self._store.branches.create_tag(
             name, self._store.log.commit_at(ref, number), ref, self.actor
         )
         try:
-            self._check_kept(ref, number)
+            places.check_kept(self._store, place)
         except SnapshotExpired:
             self._store.branches.delete_tag(name)
             raise
@@ -341,39 +337,11 @@ class Lake:
         self._store.refuse_read_only()
         self._store.branches.delete_tag(name)
 
-    def _point(self, at: int | str | datetime | None, branch: str) -> tuple[BranchRef, int]:
-        if at is None or isinstance(at, int):
-            return self._locate(branch, at, None, None, None)
-        if isinstance(at, datetime):
-            return self._locate(branch, None, None, at, None)
-        if any(tag.name == at for tag in self._store.branches.tags()):
-            return self._locate(branch, None, None, None, at)
-        try:
-            return self._locate(branch, None, at, None, None)
-        except CommitNotFound:
-            try:
-                moment = parse_moment(at)
-            except InvalidOption:
-                pass
-            else:
-                return self._locate(branch, None, None, moment, None)
-            raise
-
-    def _check_kept(self, ref: BranchRef, version: int) -> None:
-        """A garbage collection that runs right now may not have seen what was just named."""
-        if self._store.log.newest_version(ref) == version and not collection_runs(
-            self._store.objects, self._store.lease_seconds
-        ):
-            return
-        while collection_runs(self._store.objects, self._store.lease_seconds):
-            time.sleep(0.05)
-        check_readable(self._store, ref, version)
-
     # Maintenance
 
     def optimize(
         self,
-        tables: Sequence[str] | None = None,
+        tables: str | Sequence[str] | None = None,
         *,
         branch: str = MAIN,
         on_spark: bool = False,
@@ -387,7 +355,8 @@ class Lake:
         self._store.refuse_read_only()
         self._store.ensure_lease()
         head = self._store.branches.head(branch)
-        names = [head.tables[name].name for name in tables] if tables else list(head.tables)
+        asked = [tables] if isinstance(tables, str) else tables or list(head.tables)
+        names = [head.tables[name].name for name in asked]
         commits: list[Commit] = []
         for number, name in enumerate(names, start=1):
             maintainer = self._store.maintainer
@@ -425,10 +394,10 @@ class Lake:
     def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:
         """Keep a version readable until the hold is moved or released."""
         self._store.refuse_read_only()
-        ref, number = self._locate(branch, version, None, None, None)
-        hold = take_hold(self._store.objects, name, ref, number, self.actor)
+        place = places.locate(self._store, branch, version=version)
+        hold = take_hold(self._store.objects, name, *place, self.actor)
         try:
-            self._check_kept(ref, number)
+            places.check_kept(self._store, place)
         except SnapshotExpired:
             release_hold(self._store.objects, name)
             raise
@@ -527,14 +496,6 @@ class Lake:
         return f"Lake({self.uri!r}, actor={self.actor!r}{mode})"
 
 
-def _selectors(*values: object) -> list[tuple[str, object]]:
-    return list(zip(("version", "commit", "at", "tag"), values, strict=True))
-
-
 def _published(transaction: Transaction) -> Commit:
     assert transaction.commit is not None
     return transaction.commit
-
-
-def _counts(change: Any) -> str:
-    return f"{change.table} +{change.inserted} ~{change.updated} -{change.deleted}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import math
 import os
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelock.errors import InvalidOption, LakeExists
@@ -19,6 +21,8 @@ from tidelock.store.store import Store, create_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LEASE_SECONDS_MIN = 0.01
 
 
 def open(
@@ -50,6 +54,13 @@ def open(
     """
     if create and read_only:
         raise InvalidOption("A lake cannot be created with read_only=True.")
+    if not isinstance(uri, str | os.PathLike):
+        raise InvalidOption(
+            f"A lake is named by a path or a URI, not {uri!r}. Use a path, 's3://bucket/prefix' or "
+            "'memory://name'.",
+            uri=str(uri),
+        )
+    seconds = _lease_seconds(lease_seconds)
     location = locate(uri, storage_options)
     store_objects = location.objects(durability)
     if objects is not None:
@@ -65,14 +76,23 @@ def open(
         actor=actor or os.environ.get("TIDELOCK_ACTOR") or getpass.getuser(),
         read_only=read_only,
         durability=durability,
-        lease_seconds=lease_seconds or _lease_seconds(),
+        lease_seconds=seconds,
         heal=heal,
     )
     return Lake(store, session)
 
 
-def _lease_seconds() -> float:
-    text = os.environ.get("TIDELOCK_LEASE_SECONDS")
-    if text is None:
+def _lease_seconds(given: float | None) -> float:
+    value = os.environ.get("TIDELOCK_LEASE_SECONDS") if given is None else given
+    if value is None:
         return LEASE_SECONDS
-    return parse_duration(text, "a lease").total_seconds()
+    seconds = value if isinstance(value, int | float) else parse_duration(value, "a lease")
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if not LEASE_SECONDS_MIN <= seconds < math.inf:
+        raise InvalidOption(
+            f"A lease of {seconds:g} seconds does not work: it must be renewed before it runs out. "
+            f"Use {LEASE_SECONDS_MIN:g} or more; {LEASE_SECONDS:g} is the default.",
+            lease_seconds=seconds,
+        )
+    return seconds

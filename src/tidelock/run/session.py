@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tidelock.errors import EngineUnavailable, InvalidOption
+from tidelock.model.zones import UTC, ZONE_SETTING
 from tidelock.run import jvm
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ CONNECT_PORT = 15002
 # The server answers at once or not at all; PySpark itself would try for minutes.
 CONNECT_TIMEOUT_SECONDS = 10
 CONFIG_FILE = "tidelock.toml"
-_ZONE = "spark.sql.session.timeZone"
 # What our queries rely on, on every engine whose session we make.
-SESSION_CONF = {_ZONE: "UTC", "spark.sql.ansi.enabled": "true"}
+SESSION_CONF = {ZONE_SETTING: UTC, "spark.sql.ansi.enabled": "true"}
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class Engine:
         """The time zone in which queries read dates and times. Starts nothing."""
         if self.settings is None:
             assert self._given is not None
-            return self._given.conf.get(_ZONE) or "UTC"
-        return self.settings.conf.get(_ZONE, SESSION_CONF[_ZONE])
+            return self._given.conf.get(ZONE_SETTING) or UTC
+        return self.settings.conf.get(ZONE_SETTING, SESSION_CONF[ZONE_SETTING])
 
     def get(self) -> SparkSession:
         """The session; made at the first call."""

@@ -8,8 +8,8 @@ and the conversion of nested types, field by field.
               <- integer                     the same number
     DECIMAL   <- integer, decimal            the same number
               <- float                       the number that the float is printed as
-    TIMESTAMP <- timestamp, date             without a zone it is taken as UTC
-    DATE      <- date, timestamp             at midnight
+    TIMESTAMP <- timestamp, date             without a zone it is read in the session's
+    DATE      <- date, timestamp             at midnight; an instant, at the session's midnight
     STRUCT    <- struct                      by field name; a missing field is NULL
     any       <- the same in another layout, and Arrow's null type
 
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from tidelock.model.names import fold
 from tidelock.model.types import inner_fields, is_list_like
+from tidelock.model.zones import UTC, instants_of, local_times_of
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -74,8 +75,13 @@ class Misfit(ValueError):
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
-def converter(source: pa.DataType, target: pa.DataType, path: str) -> Convert | None:
-    """How arrays of `source` become arrays of `target`; None if they already are."""
+def converter(
+    source: pa.DataType, target: pa.DataType, path: str, zone: str = UTC
+) -> Convert | None:
+    """How arrays of `source` become arrays of `target`; None if they already are.
+
+    `zone` is the session's time zone, in which times without a zone are read.
+    """
     if source.equals(target, check_metadata=True):
         return None
     if isinstance(source, pa.BaseExtensionType):
@@ -83,33 +89,40 @@ def converter(source: pa.DataType, target: pa.DataType, path: str) -> Convert | 
     if pa.types.is_dictionary(source):
         # Arrow cannot take from views, so those are plain before they are decoded.
         plain = _PLAIN.get(source.value_type, source.value_type)
-        return _after(lambda a: a.dictionary.cast(plain).take(a.indices), plain, target, path)
+        decode = _then(converter(plain, target, path, zone))
+        return lambda a: decode(a.dictionary.cast(plain).take(a.indices))
     if pa.types.is_run_end_encoded(source):
-        return _after(pc.run_end_decode, source.value_type, target, path)
+        fit = _then(converter(source.value_type, target, path, zone))
+        return lambda a: fit(pc.run_end_decode(a))
     if pa.types.is_null(source):
         return lambda a: pa.nulls(len(a), target)
     if pa.types.is_nested(target):
-        return _nested(source, target, path)
-    rule = _RULES.get((_kind(source), _kind(target)))
+        return _nested(source, target, path, zone)
+    kinds = (_kind(source), _kind(target))
+    zoned = _ZONED_RULES.get(kinds)
+    if zoned is not None:
+        return lambda a: zoned(a, target, zone)
+    rule = _RULES.get(kinds)
     if rule is None:
-        raise Mismatch(path, source, _HINTS.get((_kind(source), _kind(target)), "Convert it first"))
+        raise Mismatch(path, source, _HINTS.get(kinds, "Convert it first"))
     return lambda a: rule(a, target)
 
 
-def _after(decode: Convert, value_type: pa.DataType, target: pa.DataType, path: str) -> Convert:
-    then = converter(value_type, target, path)
-    return decode if then is None else lambda a: then(decode(a))
+def _then(step: Convert | None) -> Convert:
+    return (lambda a: a) if step is None else step
 
 
 Step = tuple[int | None, Convert | None]
 
 
-def match_fields(source: Sequence[pa.Field], target: Sequence[pa.Field], path: str) -> list[Step]:
+def match_fields(
+    source: Sequence[pa.Field], target: Sequence[pa.Field], path: str, zone: str = UTC
+) -> list[Step]:
     """For each target field: which source field it comes from (None: it is NULL), and how."""
     outer = f"{path}." if path else ""
     places = match_names([f.name for f in source], target, path)
     return [
-        (i, None if i is None else converter(source[i].type, field.type, outer + field.name))
+        (i, None if i is None else converter(source[i].type, field.type, outer + field.name, zone))
         for i, field in zip(places, target, strict=True)
     ]
 
@@ -210,6 +223,18 @@ def _float_to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array.cast(pa.string()).cast(target)
 
 
+def _instant_to_date(array: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
+    return _to_date(local_times_of(array.cast(pa.timestamp("us", UTC)), zone), target)
+
+
+def _local_to_instant(array: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
+    return instants_of(array.cast(pa.timestamp("us")), zone)
+
+
+def _date_to_instant(array: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
+    return instants_of(_date_to_timestamp(array, pa.timestamp("us")), zone)
+
+
 def _to_date(array: pa.Array, target: pa.DataType) -> pa.Array:
     out = array.cast(target)
     if not out.cast(array.type).equals(array):
@@ -235,13 +260,16 @@ _RULES: dict[tuple[str, str], Callable[[pa.Array, pa.DataType], pa.Array]] = {
     ("binary", "binary"): _cast,
     ("boolean", "boolean"): _cast,
     ("date", "date"): _cast,
-    ("timestamp", "date"): _to_date,
     ("timestamp_ntz", "date"): _to_date,
-    ("date", "timestamp"): _date_to_timestamp,
     ("date", "timestamp_ntz"): _date_to_timestamp,
     ("timestamp", "timestamp"): _cast,
-    ("timestamp_ntz", "timestamp"): _cast,
     ("timestamp_ntz", "timestamp_ntz"): _cast,
+}
+
+_ZONED_RULES: dict[tuple[str, str], Callable[[pa.Array, pa.DataType, str], pa.Array]] = {
+    ("timestamp", "date"): _instant_to_date,
+    ("date", "timestamp"): _date_to_instant,
+    ("timestamp_ntz", "timestamp"): _local_to_instant,
 }
 
 _HINTS: dict[tuple[str, str], str] = {
@@ -255,18 +283,18 @@ _HINTS: dict[tuple[str, str], str] = {
 # Nested values ---------------------------------------------------------------------------------
 
 
-def _nested(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
+def _nested(source: pa.DataType, target: pa.DataType, path: str, zone: str) -> Convert:
     if pa.types.is_struct(target) and pa.types.is_struct(source):
-        return _struct(source, target, path)
+        return _struct(source, target, path, zone)
     if pa.types.is_list(target) and is_list_like(source):
-        return _list(source, target, path)
+        return _list(source, target, path, zone)
     if pa.types.is_map(target) and (pa.types.is_map(source) or _holds_entries(source)):
-        return _map(source, target, path)
+        return _map(source, target, path, zone)
     raise Mismatch(path, source, "Convert it first")
 
 
-def _struct(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
-    steps = match_fields(list(source), list(target), path)
+def _struct(source: pa.DataType, target: pa.DataType, path: str, zone: str) -> Convert:
+    steps = match_fields(list(source), list(target), path, zone)
     fields = list(target)
 
     def convert(array: pa.Array) -> pa.Array:
@@ -283,8 +311,8 @@ def _struct(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
     return convert
 
 
-def _list(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
-    step = converter(source.value_type, target.value_type, f"{path}.item")
+def _list(source: pa.DataType, target: pa.DataType, path: str, zone: str) -> Convert:
+    step = converter(source.value_type, target.value_type, f"{path}.item", zone)
 
     def convert(array: pa.Array) -> pa.Array:
         values = array.flatten()
@@ -298,10 +326,10 @@ def _list(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
     return convert
 
 
-def _map(source: pa.DataType, target: pa.DataType, path: str) -> Convert:
+def _map(source: pa.DataType, target: pa.DataType, path: str, zone: str) -> Convert:
     key_from, value_from = (f.type for f in _entry_fields(source))
-    key_step = converter(key_from, target.key_type, f"{path}.key")
-    value_step = converter(value_from, target.item_type, f"{path}.value")
+    key_step = converter(key_from, target.key_type, f"{path}.key", zone)
+    value_step = converter(value_from, target.item_type, f"{path}.value", zone)
 
     def convert(array: pa.Array) -> pa.Array:
         offsets, keys, values = entries(array)

@@ -4,7 +4,8 @@ Between two pins of one lineage, the rows of added fragments have weight +1, the
 fragments and the rows newly deleted in kept fragments have weight -1. Maintenance commits change
 no row and are skipped. Both pins are readable, so nothing old is reconstructed.
 
-Law: rows(after) = rows(before) + changes, as multisets.
+Law: rows(after) = rows(before) + changes, as multisets. It holds for names too: where no table has
+the name there are no rows, so that dropping a table deletes its rows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelock.model.commit import BranchRef, TableChange
+from tidelock.model.names import fold
 from tidelock.store.log import Log
 from tidelock.store.tables import Addresses, Dataset, numbers
 
@@ -34,6 +36,31 @@ def changes_of(
         if change.before is None:
             return
         version = change.before.changed
+
+
+def named_changes(
+    log: Log, branch: BranchRef, name: str, newest: int, since: int = 0
+) -> Iterator[tuple[int, TableChange]]:
+    """The changes of whichever tables had this name after `since`, up to `newest`, newest first.
+
+    Costs one record per change for as long as one table had the name, and every record of the
+    time before that.
+    """
+    state = log.tables_at(branch, newest).find(name)
+    unread = newest
+    if state is not None:
+        unread = since
+        for version, change in changes_of(log, branch, state.id, state.changed, since):
+            yield version, change
+            if change.before is None:
+                unread = version
+    for commit in log.walk(branch, unread, since + 1):
+        # Newest first: a commit that replaces a table drops the old one, then creates the new one.
+        for change in sorted(commit.tables, key=lambda change: change.before is not None):
+            told = state is not None and change.table_id == state.id
+            maintained = change.after is not None and change.after.changed < commit.version
+            if fold(change.table) == fold(name) and not told and not maintained:
+                yield commit.version, change
 
 
 def diff_batches(

@@ -16,7 +16,7 @@ from tidelock.errors import DuplicateKey
 from tidelock.model.schema import TableSchema, holds_required
 from tidelock.model.types import inner_fields
 from tidelock.store.arrays import entries
-from tidelock.store.refusals import OFFENDERS_MAX, null_in_required, tell_value
+from tidelock.store.refusals import OFFENDERS_MAX, null_in_required, tell_keys, tell_value
 
 # Below this many rows a Python set is quicker than starting Arrow's grouping.
 _SMALL_ROWS = 64
@@ -149,17 +149,14 @@ def _duplicate_key(data: Any, keys: list[Any], names: tuple[str, ...], table: st
     )
     twice = groups.filter(pc.greater(groups.column("row_count"), 1)).sort_by("row_min")
     shown = twice.slice(0, OFFENDERS_MAX)
-    values = []
-    for row in shown.column("row_min").to_pylist():
-        key = tuple(tell_value(data.column(name)[row]) for name in names)
-        values.append(key[0] if len(key) == 1 else key)
-    told = ", ".join(repr(value) for value in values)
-    columns = ", ".join(names)
+    rows = shown.column("row_min").to_pylist()
+    values = [tuple(tell_value(data.column(name)[row]) for name in names) for row in rows]
+    count = f"{twice.num_rows:,} key{'s' if twice.num_rows > 1 else ''}"
     return DuplicateKey(
-        f"The data for table {table!r} has {twice.num_rows} keys ({columns}) more than once, "
-        f"first: {told}. Keep one row for each key.",
+        f"The data for table {table!r} has {count} ({', '.join(names)}) more than once: "
+        f"{tell_keys(values, twice.num_rows)}. Keep one row for each key.",
         table=table,
         key=names,
-        values=values,
+        values=[key[0] if len(key) == 1 else key for key in values],
         rows=shown.column("row_max").to_pylist(),
     )

@@ -1,14 +1,20 @@
-"""Change feeds: the changes of a table over a range of versions, as one stream of batches."""
+"""Change feeds: the changes of a table over a range of versions, as one stream of batches.
+
+A feed follows a name. A table that is dropped loses its rows, and one that is created under its
+name gains them, so that the law of `store/changes.py` holds between any two versions. One stream
+has one schema: where tables of different schemas had the name, the feed says where to divide it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidelock.errors import InvalidOption
-from tidelock.store.changes import VERSION, WEIGHT, changes_of, diff_batches
+from tidelock.errors import InvalidOption, TableReplaced
+from tidelock.model.commit import TableChange, TableState
+from tidelock.store.changes import VERSION, WEIGHT, diff_batches, named_changes
 from tidelock.store.log import Head
 
 if TYPE_CHECKING:
@@ -31,15 +37,54 @@ def change_reader(
         raise InvalidOption(f"since={since} is after until={last}.", since=since, until=last)
     # The snapshot object keeps the newest pins readable while the stream is read.
     snapshot = store.snapshot_at(head.branch, last)
-    state = snapshot.states()[table]
-    schema = pa.schema([*store.files.open(state.id, state.pin).schema, WEIGHT, VERSION])
+    found = list(named_changes(store.log, head.branch, table, last, since))
+    newest = snapshot.states().find(table) or (found[0][1].state if found else None)
+    if newest is None:
+        raise snapshot.states().unknown(table)
+    schema = store.files.read(newest).schema
+    _refuse_replaced(store, newest, schema, found)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        found = list(changes_of(store.log, head.branch, state.id, state.changed, since))
         for version, change in reversed(found):
-            before = change.before and store.files.open(change.before.id, change.before.pin)
-            after = change.after and store.files.open(change.after.id, change.after.pin)
-            yield from diff_batches(before, after, version)
+            before = change.before and store.files.read(change.before)
+            after = change.after and store.files.read(change.after)
+            with store.files.reading(change.state):
+                yield from diff_batches(before, after, version)
         assert snapshot is not None
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(pa.schema([*schema, WEIGHT, VERSION]), batches())
+
+
+def _refuse_replaced(
+    store: Store,
+    newest: TableState,
+    schema: pa.Schema,
+    found: Sequence[tuple[int, TableChange]],
+) -> None:
+    """TableReplaced when a table of another schema had the name before; `found` is newest first."""
+    known = {newest.id}
+    created = 0
+    for version, change in found:
+        if change.table_id not in known:
+            known.add(change.table_id)
+            if not store.files.read(change.state).schema.equals(schema):
+                raise _replaced(newest.name, dropped=version, created=created)
+        if change.before is None:
+            created = version
+
+
+def _replaced(table: str, dropped: int, created: int) -> TableReplaced:
+    between = created - 1
+    divide = f"Read up to version {between} and from version {between} on separately."
+    if dropped == created:
+        divide = (
+            f"Read up to version {between} and from version {created} on separately; in between, "
+            "all rows of the old table go and those of the new one come."
+        )
+    return TableReplaced(
+        f"Table {table!r} was replaced at version {created} by one with other columns, so its "
+        f"changes are not one stream. {divide}",
+        table=table,
+        version=created,
+        dropped=dropped,
+    )

@@ -37,10 +37,12 @@ from tidelock.store.operations import (
     Target,
     added_fragments,
     duplicate_key,
+    key_present,
     read_fragments,
     refuse_present,
 )
 from tidelock.store.reading import Engine, Table
+from tidelock.store.refusals import OFFENDERS_MAX
 from tidelock.store.staging import StagedTable
 from tidelock.store.tables import Addresses, Dataset, TableFiles, numbers
 
@@ -137,10 +139,9 @@ class _Source:
             return
         names = [quote(name) for name in target.key]
         counted = self.frame(target.key).groupBy(*names).count().where("count > 1")
-        with query_failures(target.name):
-            repeated = counted.select(*names).limit(3).toArrow()
-        if repeated.num_rows:
-            raise duplicate_key(target, repeated, "occurs more than once in the input")
+        first, count = _first(counted.select(*names), target)
+        if count:
+            raise duplicate_key(target, first, count, "occurs more than once in the input")
 
     def refuse_present_in(self, base: Dataset) -> None:
         """DuplicateKey when one of these keys is in the table already."""
@@ -153,12 +154,16 @@ class _Source:
         names = [quote(name) for name in target.key]
         existing = self.frame(target.key, ids=_ids(base)).select(*names)
         new = self.frame(target.key).select(*names)
-        with query_failures(target.name):
-            present = new.join(existing, on=target.key, how="left_semi").limit(3).toArrow()
-        if present.num_rows:
-            raise duplicate_key(
-                target, present, "is in the table already; use upsert to replace rows"
-            )
+        first, count = _first(new.join(existing, on=target.key, how="left_semi"), target)
+        if count:
+            raise key_present(target, first, count)
+
+
+def _first(keys: Any, target: Target) -> tuple[pa.Table, int]:
+    """The first of some keys, and how many there are, which is only counted if there are any."""
+    with query_failures(target.name):
+        first = keys.limit(OFFENDERS_MAX).toArrow()
+        return first, keys.count() if first.num_rows else 0
 
 
 @dataclass

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from tidelock.errors import QueryFailed, TidelockError
 from tidelock.model.schema import TableSchema
+from tidelock.model.zones import UTC, ZONE_SETTING
 from tidelock.store.frames import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.inputs import read_input
 from tidelock.store.lance_input import Watched, write_rows
@@ -61,6 +62,8 @@ class FrameTarget:
     storage_options: Mapping[str, str] | None
     schema: TableSchema
     name: str
+    zone: str = UTC
+    """The time zone of the frame's session, in which times without a zone are read."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def write_frame(
 ) -> list[WrittenFragment]:
     """Write the rows of `frame` as new fragments; none if it has no rows."""
     _check_columns(_arrow_schema(frame), target)
+    target = replace(target, zone=frame.sparkSession.conf.get(ZONE_SETTING) or UTC)
     return _run(frame, partial(write_part, target=target, rows_per_file=rows_per_file), target)
 
 
@@ -197,7 +201,7 @@ def _write(
     # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
     import lance
 
-    given = read_input(chain([first], filled), target.schema, target.name)
+    given = read_input(chain([first], filled), target.schema, target.name, target.zone)
     source = Watched(given.batches())
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tidelock.errors import BrokenInvariant
 from tidelock.model.schema import TableSchema
+from tidelock.model.zones import UTC
 from tidelock.store.arrays import (
     AmbiguousField,
     Convert,
@@ -94,44 +95,47 @@ def is_spark_frame(data: object) -> bool:
     )
 
 
-def read_input(data: Any, schema: TableSchema, table: str) -> Input:
-    """The data as batches of exactly `schema`; `table` is the name for errors."""
+def read_input(data: Any, schema: TableSchema, table: str, zone: str = UTC) -> Input:
+    """The data as batches of exactly `schema`; `table` is the name for errors.
+
+    `zone` is the session's time zone, in which times without a zone are read.
+    """
     if isinstance(data, pa.Table):
-        return _from_table(data, schema, table)
+        return _from_table(data, schema, table, zone)
     if isinstance(data, pa.RecordBatch):
-        return _from_table(pa.Table.from_batches([data]), schema, table)
+        return _from_table(pa.Table.from_batches([data]), schema, table, zone)
     if isinstance(data, pa.RecordBatchReader):
-        return _from_reader(data, schema, table)
+        return _from_reader(data, schema, table, zone)
     if isinstance(data, list | tuple):
-        return _from_list(data, schema, table)
+        return _from_list(data, schema, table, zone)
     if isinstance(data, Mapping):
-        return _from_mapping(data, schema, table)
+        return _from_mapping(data, schema, table, zone)
     if is_spark_frame(data):
         raise BrokenInvariant("A Spark DataFrame is not read by read_input.")
     if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "iloc"):
-        return _from_pandas(data, schema, table)
+        return _from_pandas(data, schema, table, zone)
     if callable(scanner := getattr(data, "scanner", None)):
-        return _from_reader(scanner().to_reader(), schema, table)
+        return _from_reader(scanner().to_reader(), schema, table, zone)
     if callable(to_reader := getattr(data, "to_reader", None)):
-        return _from_reader(to_reader(), schema, table)
+        return _from_reader(to_reader(), schema, table, zone)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         if type(data).__module__.split(".")[0] == "polars":
-            return _from_table(reader.read_all(), schema, table)
-        return _from_reader(reader, schema, table)
+            return _from_table(reader.read_all(), schema, table, zone)
+        return _from_reader(reader, schema, table, zone)
     if hasattr(data, "__arrow_c_array__"):
-        return _from_table(pa.Table.from_batches([pa.record_batch(data)]), schema, table)
+        return _from_table(pa.Table.from_batches([pa.record_batch(data)]), schema, table, zone)
     if isinstance(data, Iterator):
-        return Input(schema, stream=_checked(data, schema, table))
+        return Input(schema, stream=_checked(data, schema, table, zone))
     raise unreadable(table, type(data).__name__, f"{_FORMS}.")
 
 
 # Arrow -----------------------------------------------------------------------------------------
 
 
-def _from_table(data: pa.Table, schema: TableSchema, table: str) -> Input:
+def _from_table(data: pa.Table, schema: TableSchema, table: str, zone: str) -> Input:
     if not data.schema.equals(schema.arrow, check_metadata=True):
-        plan = _plan(data.schema, schema, table, data)
+        plan = _plan(data.schema, schema, table, zone, data)
         columns = [
             pa.chunked_array([pa.nulls(data.num_rows, column.type)])
             if i is None
@@ -145,13 +149,15 @@ def _from_table(data: pa.Table, schema: TableSchema, table: str) -> Input:
     return Input(schema, data)
 
 
-def _from_reader(reader: pa.RecordBatchReader, schema: TableSchema, table: str) -> Input:
+def _from_reader(reader: pa.RecordBatchReader, schema: TableSchema, table: str, zone: str) -> Input:
     if not reader.schema.equals(schema.arrow, check_metadata=True):
-        _plan(reader.schema, schema, table, None)
-    return Input(schema, stream=_checked(reader, schema, table))
+        _plan(reader.schema, schema, table, zone, None)
+    return Input(schema, stream=_checked(reader, schema, table, zone))
 
 
-def _checked(batches: Iterable[Any], schema: TableSchema, table: str) -> Iterator[pa.RecordBatch]:
+def _checked(
+    batches: Iterable[Any], schema: TableSchema, table: str, zone: str
+) -> Iterator[pa.RecordBatch]:
     row = 0
     for given in batches:
         if not isinstance(given, pa.RecordBatch):
@@ -161,18 +167,18 @@ def _checked(batches: Iterable[Any], schema: TableSchema, table: str) -> Iterato
                 "Let it give pyarrow RecordBatches.",
             )
         for piece in cut(given, given.num_rows, _CONVERT_BYTES_MAX):
-            batch = _convert_batch(piece, schema, table, row)
+            batch = _convert_batch(piece, schema, table, zone, row)
             check_required(batch, schema, table, first_row=row)
             row += batch.num_rows
             yield unsliced_batch(batch) if schema.nested else batch
 
 
 def _convert_batch(
-    data: pa.RecordBatch, schema: TableSchema, table: str, first_row: int
+    data: pa.RecordBatch, schema: TableSchema, table: str, zone: str, first_row: int
 ) -> pa.RecordBatch:
     if data.schema.equals(schema.arrow, check_metadata=True):
         return data
-    plan = _plan(data.schema, schema, table, data, first_row)
+    plan = _plan(data.schema, schema, table, zone, data, first_row)
     columns = [
         pa.nulls(data.num_rows, column.type)
         if i is None
@@ -207,15 +213,15 @@ def _convert(
 
 
 def _plan(
-    source: pa.Schema, schema: TableSchema, table: str, data: Any, first_row: int = 0
+    source: pa.Schema, schema: TableSchema, table: str, zone: str, data: Any, first_row: int = 0
 ) -> list[Step]:
     """Which column each column comes from, and how; `data` is for the evidence of an error."""
     try:
-        known, plan = _cached_plan(source, schema.arrow)
+        known, plan = _cached_plan(source, schema.arrow, zone)
         if known.equals(source, check_metadata=True):
             return plan
         # Equal but for inner names or metadata, which the cache does not tell apart.
-        return match_fields(list(source), list(schema.arrow), "")
+        return match_fields(list(source), list(schema.arrow), "", zone)
     except Mismatch as error:
         column = schema.column(error.path.split(".")[0])
         n = match_names(source.names, list(schema.arrow))[schema.names.index(column.name)]
@@ -226,23 +232,23 @@ def _plan(
 
 
 @lru_cache(maxsize=256)
-def _cached_plan(source: pa.Schema, target: pa.Schema) -> tuple[pa.Schema, list[Step]]:
-    return source, match_fields(list(source), list(target), "")
+def _cached_plan(source: pa.Schema, target: pa.Schema, zone: str) -> tuple[pa.Schema, list[Step]]:
+    return source, match_fields(list(source), list(target), "", zone)
 
 
 # Python ----------------------------------------------------------------------------------------
 
 
-def _from_list(data: Sequence[Any], schema: TableSchema, table: str) -> Input:
+def _from_list(data: Sequence[Any], schema: TableSchema, table: str, zone: str) -> Input:
     kinds = {type(row) for row in data}
     if all(issubclass(kind, Mapping) for kind in kinds):
-        return _from_rows(data, schema, table)
+        return _from_rows(data, schema, table, zone)
     if kinds == {pa.RecordBatch}:
-        batches = list(_checked(data, schema, table))
+        batches = list(_checked(data, schema, table, zone))
         return Input(schema, pa.Table.from_batches(batches, schema=schema.arrow))
     if kinds == {pa.Table}:
         batches = [batch for each in data for batch in each.to_batches()]
-        checked = list(_checked(batches, schema, table))
+        checked = list(_checked(batches, schema, table, zone))
         return Input(schema, pa.Table.from_batches(checked, schema=schema.arrow))
     odd = next(kind for kind in kinds if not issubclass(kind, Mapping))
     raise unreadable(
@@ -252,11 +258,13 @@ def _from_list(data: Sequence[Any], schema: TableSchema, table: str) -> Input:
     )
 
 
-def _from_rows(rows: Sequence[Mapping[str, Any]], schema: TableSchema, table: str) -> Input:
+def _from_rows(
+    rows: Sequence[Mapping[str, Any]], schema: TableSchema, table: str, zone: str
+) -> Input:
     known = set(schema.names)
     if all(row.keys() <= known for row in rows):
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
-        return _from_values(columns, len(rows), schema, table)
+        return _from_values(columns, len(rows), schema, table, zone)
     # Some names are spelt otherwise, or unknown; each row is matched by itself.
     folded: list[dict[str, Any]] = []
     targets = list(schema.arrow)
@@ -271,10 +279,10 @@ def _from_rows(rows: Sequence[Mapping[str, Any]], schema: TableSchema, table: st
             {name: values[i] for name, i in zip(schema.names, places, strict=True) if i is not None}
         )
     columns = {name: [row.get(name) for row in folded] for name in schema.names}
-    return _from_values(columns, len(rows), schema, table)
+    return _from_values(columns, len(rows), schema, table, zone)
 
 
-def _from_mapping(data: Mapping[Any, Any], schema: TableSchema, table: str) -> Input:
+def _from_mapping(data: Mapping[Any, Any], schema: TableSchema, table: str, zone: str) -> Input:
     columns: dict[str, Any] = {}
     for given, values in data.items():
         if isinstance(values, pa.Array | pa.ChunkedArray | list | tuple | range):
@@ -287,10 +295,10 @@ def _from_mapping(data: Mapping[Any, Any], schema: TableSchema, table: str) -> I
                 f"a dict with {type(values).__name__} values",
                 "A dict must map column names to lists of values; for one row, put it in a list.",
             )
-    return _from_columns(columns, schema, table)
+    return _from_columns(columns, schema, table, zone)
 
 
-def _from_pandas(data: Any, schema: TableSchema, table: str) -> Input:
+def _from_pandas(data: Any, schema: TableSchema, table: str, zone: str) -> Input:
     if not hasattr(data, "columns"):
         raise unreadable(table, f"pandas {type(data).__name__}", "Give a DataFrame.")
     columns: dict[str, Any] = {}
@@ -299,7 +307,7 @@ def _from_pandas(data: Any, schema: TableSchema, table: str) -> Input:
         if name in columns:
             raise wrong_columns(AmbiguousField(name, (name, name)), table)
         columns[name] = _vector(data.iloc[:, i], pandas=True)
-    return _from_columns(columns, schema, table, rows=len(data))
+    return _from_columns(columns, schema, table, zone, rows=len(data))
 
 
 def _vector(values: Any, *, pandas: bool) -> Any:
@@ -320,7 +328,7 @@ def _column_name(given: Any) -> str:
 
 
 def _from_columns(
-    columns: Mapping[str, Any], schema: TableSchema, table: str, rows: int | None = None
+    columns: Mapping[str, Any], schema: TableSchema, table: str, zone: str, rows: int | None = None
 ) -> Input:
     lengths = {len(values) for values in columns.values()}
     if len(lengths) > 1:
@@ -335,10 +343,12 @@ def _from_columns(
     named = {
         name: None if i is None else given[i] for name, i in zip(schema.names, places, strict=True)
     }
-    return _from_values(named, count, schema, table)
+    return _from_values(named, count, schema, table, zone)
 
 
-def _from_values(columns: Mapping[str, Any], count: int, schema: TableSchema, table: str) -> Input:
+def _from_values(
+    columns: Mapping[str, Any], count: int, schema: TableSchema, table: str, zone: str
+) -> Input:
     """From one list, Arrow array or None (missing) per column of the schema."""
     arrays = []
     for n, column in enumerate(schema.columns):
@@ -346,10 +356,10 @@ def _from_values(columns: Mapping[str, Any], count: int, schema: TableSchema, ta
         if values is None:
             arrays.append(pa.nulls(count, column.type))
         elif isinstance(values, pa.Array | pa.ChunkedArray):
-            arrays.append(_given_array(values, schema, n, table))
+            arrays.append(_given_array(values, schema, n, table, zone))
         else:
             try:
-                arrays.append(array_of(values, column.type, column.name))
+                arrays.append(array_of(values, column.type, column.name, zone))
             except ValuesMisfit as misfit:
                 raise wrong_python_values(misfit.offenders, column, table) from misfit
             except UnknownField as error:
@@ -360,12 +370,12 @@ def _from_values(columns: Mapping[str, Any], count: int, schema: TableSchema, ta
 
 
 def _given_array(
-    values: pa.Array | pa.ChunkedArray, schema: TableSchema, n: int, table: str
+    values: pa.Array | pa.ChunkedArray, schema: TableSchema, n: int, table: str, zone: str
 ) -> pa.ChunkedArray:
     column = schema.columns[n]
     chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
     try:
-        step = converter(chunked.type, column.type, column.name)
+        step = converter(chunked.type, column.type, column.name, zone)
     except Mismatch as error:
         raise wrong_type(error, column, table, chunked, 0) from error
     except _WRONG_COLUMNS as error:

@@ -29,6 +29,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -63,6 +64,7 @@ class Location:
                 value=durability,
             )
         if self.kind == "file":
+            _refuse_file(self.uri)
             return LocalObjects(self.uri, fsync=durability == "fsync")
         if self.kind == "s3":
             return _open_s3(self.uri, self.storage_options)
@@ -81,6 +83,17 @@ class Location:
     @property
     def lance_options(self) -> dict[str, str] | None:
         return dict(self.storage_options) or None
+
+
+def _refuse_file(path: str) -> None:
+    """A lake is a folder: neither its path nor what leads to it may be a file."""
+    found = next((one for one in (path, *map(str, Path(path).parents)) if os.path.exists(one)), "/")
+    if os.path.isfile(found):
+        raise InvalidOption(
+            f"{found!r} is a file, and a lake is a folder. Choose another path.",
+            uri=path,
+            file=found,
+        )
 
 
 def locate(

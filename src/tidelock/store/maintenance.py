@@ -195,7 +195,7 @@ class Maintainer:
             if change.after is None:
                 continue
             try:
-                dataset = self._store.files.open(change.after.id, change.after.pin)
+                dataset = self._store.files.read(change.after)
                 if _due(dataset, change.after):
                     self._upkeep(branch, change.after)
             except Exception as error:  # noqa: BLE001
@@ -257,7 +257,7 @@ class Maintainer:
         if state is None:
             yield None
             return
-        dataset = self._store.files.open(state.id, state.pin)
+        dataset = self._store.files.read(state)
         work = Maintenance(self._store, head, StagedTable(self._store.files, state, dataset))
         try:
             yield work

@@ -109,7 +109,7 @@ def _move_head(store: Store, state: TableState) -> Mirror:
     head = _head(store, state.id)
     if known.pin == state.pin and head.version == known.head:
         return known
-    digest = _digest(store.files.open(state.id, state.pin))
+    digest = _digest(store.files.read(state))
     moving = Mirror(state.id, known.head, known.pin, (state.pin, digest))
     store.objects.put(_key(state.id), encode(moving))
     hit("mirror.before_move")

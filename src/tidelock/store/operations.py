@@ -27,6 +27,7 @@ from lance.fragment import FragmentMetadata
 from tidelock.errors import BrokenInvariant, DuplicateKey
 from tidelock.model.schema import TableSchema
 from tidelock.store.keys import Match, match_keys, rows_by_id
+from tidelock.store.refusals import OFFENDERS_MAX, tell_keys, tell_value
 from tidelock.store.tables import Addresses, Dataset, TableFiles, with_row_ids
 
 KEEP_IN_MEMORY_BYTES = 32 * 1024 * 1024
@@ -190,8 +191,8 @@ def refuse_present(
     match = match_keys(base, keys)
     if len(match):
         refuse_repeated(target, keys, match, own)
-        present = keys.take(pa.array(np.sort(match.positions)[:3]))
-        raise duplicate_key(target, present, "is in the table already; use upsert to replace rows")
+        present = keys.take(pa.array(np.sort(match.positions)))
+        raise key_present(target, present, present.num_rows)
 
 
 def refuse_repeated(target: Target, rows: pa.Table, match: Match, own: frozenset[int]) -> None:
@@ -200,16 +201,25 @@ def refuse_repeated(target: Target, rows: pa.Table, match: Match, own: frozenset
         return
     repeated = np.isin(match.addresses >> np.uint64(32), list(own))
     if repeated.any():
-        keys = rows.select(target.key).take(pa.array(match.positions[repeated][:3]))
-        raise duplicate_key(target, keys, "occurs more than once in the input")
+        keys = rows.select(target.key).take(pa.array(match.positions[repeated]))
+        raise duplicate_key(target, keys, keys.num_rows, "occurs more than once in the input")
 
 
-def duplicate_key(target: Target, keys: pa.Table, what: str) -> DuplicateKey:
-    values = [tuple(row.values()) for row in keys.to_pylist()]
-    shown = ", ".join(repr(v[0] if len(v) == 1 else v) for v in values)
+def key_present(target: Target, keys: pa.Table, count: int) -> DuplicateKey:
+    what = "is in the table already"
+    return duplicate_key(target, keys, count, what, "Use upsert to replace rows. ")
+
+
+def duplicate_key(
+    target: Target, keys: pa.Table, count: int, what: str, hint: str = ""
+) -> DuplicateKey:
+    """The error for so many keys, of which `keys` are the first."""
+    shown = keys.slice(0, OFFENDERS_MAX)
+    columns = [[tell_value(value) for value in column] for column in shown.columns]
+    values = list(zip(*columns, strict=True))
     return DuplicateKey(
-        f"Table {target.name!r}: the key ({', '.join(target.key)}) {what}: {shown}. "
-        "Nothing was written.",
+        f"Table {target.name!r}: the key ({', '.join(target.key)}) {what}: "
+        f"{tell_keys(values, count)}. {hint}Nothing was written.",
         table=target.name,
         columns=target.key,
         values=values,

@@ -7,6 +7,7 @@ query and nowhere else: no view is left behind, and nothing of the session's cat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ from tidelock.model.query import QueryPlan, TableRead, Translate, plan_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_LINE = re.compile(r"\bline (\d+)(?=,? pos)")
+_SAIL_NAME = re.compile(r"ObjectName\(\[[^\]]*\]\)")
+_SAIL_PART = re.compile(r'Identifier\("((?:[^"\\]|\\.)*)"\)')
 
 __all__ = ["QueryPlan", "TableRead", "Translate", "bind", "plan_query", "run_query"]
 
@@ -54,7 +59,17 @@ def run_query(spark: SparkSession, plan: QueryPlan, frames: Mapping[str, DataFra
         _ = result.schema
     except PySparkException as error:
         lines = str(error).strip().splitlines()
-        raise QueryFailed(
-            f"Spark refused the query: {lines[0] if lines else error}", query=plan.text
-        ) from error
+        told = _readable(lines[0], _lines_ahead(plan)) if lines else type(error).__name__
+        raise QueryFailed(f"Spark refused the query: {told}", query=plan.text) from error
     return result
+
+
+def _lines_ahead(plan: QueryPlan) -> int:
+    """How many lines of what Spark is given come before the user's text."""
+    return len(plan.reads) + plan.begins_with if plan.reads else 0
+
+
+def _readable(message: str, ahead: int) -> str:
+    """The message with the user's lines, and with names as SQL writes them where Sail does not."""
+    message = _LINE.sub(lambda match: f"line {max(1, int(match[1]) - ahead)}", message)
+    return _SAIL_NAME.sub(lambda match: ".".join(map(quote, _SAIL_PART.findall(match[0]))), message)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from tidelock.errors import SnapshotExpired
 from tidelock.model.commit import TableState
 from tidelock.model.expressions import Filter, parse_filter
 from tidelock.model.names import quote
@@ -72,7 +70,7 @@ class Table:
             return int(self.dataset.count_rows())
         condition = self.condition(filter)
         if condition.lance is not None:
-            with self._files_are_there():
+            with self.files.reading(self.state):
                 return int(self.dataset.count_rows(filter=condition.lance))
         return self.to_spark(columns=condition.columns, filter=filter).count()
 
@@ -89,7 +87,7 @@ class Table:
             scanner = self.dataset.scanner(
                 columns=names, filter=condition and condition.lance, limit=limit
             )
-            with self._files_are_there():
+            with self.files.reading(self.state):
                 return scanner.to_table()
         frame = self.to_spark(columns, filter)
         if limit is not None:
@@ -109,7 +107,7 @@ class Table:
 
         def batches() -> Iterator[pa.RecordBatch]:
             # Refers to this table, and so to its snapshot, for as long as it is read.
-            with self._files_are_there():
+            with self.files.reading(self.state):
                 yield from scanner.to_batches()
 
         return pa.RecordBatchReader.from_batches(scanner.projected_schema, batches())
@@ -129,21 +127,6 @@ class Table:
         read = [name for name in self.schema.names if name in {*names, *condition.columns}]
         frame = scan_frame(session, self.source(), columns=read).alias(self.name).where(filter)
         return frame if read == names else frame.select(*[quote(name) for name in names])
-
-    @contextmanager
-    def _files_are_there(self) -> Iterator[None]:
-        """A pin that is open may still lose its files to a garbage collection elsewhere."""
-        try:
-            yield
-        except (pa.ArrowInvalid, OSError, ValueError) as error:
-            if "not found" not in str(error).lower():
-                raise
-            raise SnapshotExpired(
-                f"The data of table {self.name!r} at this snapshot was removed by garbage "
-                "collection. Read a newer version; tag a commit to keep it readable.",
-                table=self.name,
-                pin=self.state.pin,
-            ) from error
 
     def source(self) -> FrameSource:
         """What an executor needs to read this pin."""

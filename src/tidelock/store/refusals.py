@@ -6,6 +6,7 @@ values with their rows. Rows are positions in the data as it was given, counted 
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,12 +168,35 @@ def tell_value(scalar: pa.Scalar) -> Any:
         return repr(scalar)
 
 
+def tell_keys(keys: Sequence[Sequence[Any]], count: int) -> str:
+    """The first of so many keys, as they would be written in SQL."""
+    shown = [_literal(key[0]) if len(key) == 1 else _literal(tuple(key)) for key in keys]
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))})"
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
+    if isinstance(value, str):
+        return _cut("'" + value.replace("'", "''") + "'")
+    # Imported here and not above: it brings the parser of SQL, which executors have no use for.
+    from tidelock.model.expressions import sql_literal
+
+    return _cut(sql_literal(value))
+
+
 def _tell(offenders: Sequence[tuple[int, Any]]) -> str:
     return ", ".join(f"{_short(value)} (row {row})" for row, value in offenders)
 
 
 def _short(value: Any) -> str:
-    told = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(told: str) -> str:
     return told if len(told) <= _TOLD_LENGTH_MAX else told[: _TOLD_LENGTH_MAX - 1] + "…"
 
 

@@ -100,7 +100,7 @@ class _Adoption:
 def _check_rules(store: Store, state: TableState, foreign: Foreign) -> None:
     """What a foreign writer left must keep the table's rules: its columns, NOT NULL, its key."""
     dataset = store.files.open(state.id, foreign.actual)
-    schema = schema_of(store.files.open(state.id, state.pin), state.key)
+    schema = schema_of(store.files.read(state), state.key)
     found = dataset.schema
     if (found.names, found.types) != (schema.arrow.names, schema.arrow.types):
         raise InvalidSchema(

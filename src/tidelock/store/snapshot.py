@@ -74,7 +74,7 @@ class Snapshot:
 
     def table(self, name: str) -> Table:
         state = self._tables[name]
-        dataset = self._files.open(state.id, state.pin)
+        dataset = self._files.read(state)
         return Table(self._files, self._engine, state, dataset, self)
 
     def sql(self, query: str) -> DataFrame:

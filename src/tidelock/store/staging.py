@@ -70,7 +70,8 @@ class StagedTable:
             while self.pending:
                 hit("stage.before_operation")
                 operation = self.operations[self.applied]
-                dataset = operation.apply(self.files, self.target, dataset, self.counts)
+                with self.files.reading(self.state):
+                    dataset = operation.apply(self.files, self.target, dataset, self.counts)
                 self.applied += 1
                 self._current = dataset
                 hit("stage.after_operation")
@@ -108,7 +109,7 @@ class StagedTable:
         self.state = found
 
     def _move_to(self, found: TableState, operation_id: str) -> None:
-        base = self.files.open(found.id, found.pin)
+        base = self.files.read(found)
         if not base.schema.equals(self.base.schema):
             raise self._conflict(found, operation_id, "given another schema")
         self.base = base
@@ -135,10 +136,12 @@ class StagedTable:
     def _conflict(self, found: TableState | None, operation_id: str, what: str) -> CommitConflict:
         expected = 0 if self.created else self.state.changed
         actual = found.changed if found else None
+        read = f"read it as of version {expected}" if expected else "read that it did not exist"
+        now = "it was dropped" if found is None else f"it is now at version {actual}"
         return CommitConflict(
-            f"Table {self.state.name!r} was {what} by another commit: this transaction read it as "
-            f"of version {expected}, it is now at version {actual}. Nothing was written. "
-            "Run the transaction again, or use lake.run(...), which retries.",
+            f"Table {self.state.name!r} was {what} by another commit: this transaction {read}, and "
+            f"{now}. Nothing was written. Run the transaction again, or use lake.run(...), which "
+            "retries.",
             table=self.state.name,
             expected=expected,
             actual=actual,

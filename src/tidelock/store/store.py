@@ -30,7 +30,7 @@ from tidelock.errors import (
     ObjectMissing,
     ReadOnlyLake,
 )
-from tidelock.model.commit import BranchRef, Commit, Tables
+from tidelock.model.commit import BranchRef, Commit, Tables, TableState
 from tidelock.store import layout
 from tidelock.store.branches import Branches
 from tidelock.store.intents import (
@@ -108,7 +108,7 @@ class Store:
         self.read_only = read_only
         self.lease_seconds = lease_seconds
         self.info = lake_info(objects, location.uri)
-        self.files = TableFiles(location, durability)
+        self.files = TableFiles(location, durability, self._is_newest)
         self.log = Log(objects)
         self.branches = Branches(objects, self.log)
         self.turns = Turns(location)
@@ -140,6 +140,12 @@ class Store:
     ) -> Transaction:
         self.refuse_read_only()
         kept = _plain_properties(properties)
+        if operation_id is not None and (not isinstance(operation_id, str) or not operation_id):
+            raise InvalidOption(
+                f"An operation id is text that is not empty, not {operation_id!r}. Leave it out if "
+                "the operation needs none.",
+                operation_id=str(operation_id),
+            )
         self._prepare_to_write()
         head = self.branches.head(branch)
         earlier = None
@@ -216,6 +222,15 @@ class Store:
             # An old version is not protected by being recent: say now that it is in use.
             self.keeper.renew_all()
         return snapshot
+
+    def _is_newest(self, state: TableState) -> bool:
+        """Whether a live branch has this pin of the table at its head."""
+        heads = (self.log.head(ref) for ref in self.branches.refs())
+        return any(
+            found.id == state.id and found.pin == state.pin
+            for head in heads
+            for found in head.tables.states()
+        )
 
     def branch_of_commit(self, commit: str) -> tuple[BranchRef, int]:
         """The branch and the version that a commit id names."""

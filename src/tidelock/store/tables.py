@@ -25,7 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
-from tidelock.errors import BrokenInvariant, SnapshotExpired, StoreUnavailable
+from tidelock.errors import (
+    BrokenInvariant,
+    CorruptObject,
+    SnapshotExpired,
+    StoreUnavailable,
+    TidelockError,
+)
+from tidelock.model.commit import TableState
 from tidelock.model.schema import Column, TableSchema
 from tidelock.store import layout
 from tidelock.store.faults import hit
@@ -47,8 +54,15 @@ Addresses = npt.NDArray[np.uint64]
 class TableFiles:
     """All access to the Lance datasets of one lake."""
 
-    def __init__(self, location: Location, durability: str = "process") -> None:
+    def __init__(
+        self,
+        location: Location,
+        durability: str = "process",
+        is_newest: Callable[[TableState], bool] = lambda state: False,
+    ) -> None:
+        """`is_newest` says whether a branch has this very pin at its head."""
         self.location = location
+        self._is_newest = is_newest
         self._fsync = durability == "fsync" and location.kind == "file"
         self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
@@ -76,6 +90,41 @@ class TableFiles:
             raise _open_failed(table_id, pin, error) from error
         self._remember(table_id, dataset)
         return dataset
+
+    def read(self, state: TableState) -> Dataset:
+        """The dataset of a table in a snapshot, or the error that says what became of it."""
+        try:
+            return self.open(state.id, state.pin)
+        except SnapshotExpired as error:
+            raise self._lost(state) from error
+
+    @contextmanager
+    def reading(self, state: TableState) -> Iterator[None]:
+        """A pin that is open may still lose its files: Lance's error for that becomes ours."""
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError, ValueError) as error:
+            if "not found" not in str(error).lower():
+                raise
+            raise self._lost(state) from error
+
+    def _lost(self, state: TableState) -> TidelockError:
+        """The error for a table whose files are gone. Garbage collection keeps what is newest."""
+        if self._is_newest(state):
+            return CorruptObject(
+                f"Files of table {state.name!r} are missing in {self.uri(state.id)}. Its newest "
+                "version needs them, so that they were removed by something other than Tidelock. "
+                "Restore them from a copy, or read an earlier version that is still whole.",
+                table=state.name,
+                pin=state.pin,
+                path=self.uri(state.id),
+            )
+        return SnapshotExpired(
+            f"The data of table {state.name!r} at this snapshot was removed by garbage "
+            "collection. Read a newer version; tag a commit to keep it readable.",
+            table=state.name,
+            pin=state.pin,
+        )
 
     def create(self, table_id: str, schema: TableSchema) -> Dataset:
         """A new, empty dataset. Its version 1 is the table's first pin."""

@@ -26,9 +26,10 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit, Kind, TableChange, Tables, TableState
 from tidelock.model.ddl import parse_schema
 from tidelock.model.names import check_name, fold
+from tidelock.model.zones import UTC
 from tidelock.store import frame_staging, layout, writing
 from tidelock.store.faults import hit
-from tidelock.store.inputs import is_spark_frame, read_input
+from tidelock.store.inputs import Input, is_spark_frame, read_input
 from tidelock.store.intents import HeldIntent
 from tidelock.store.log import Head
 from tidelock.store.publish import Pending
@@ -81,7 +82,12 @@ class Transaction:
 
     @property
     def repeated(self) -> bool:
-        """Whether its operation id was published before: then nothing is staged again."""
+        """Whether its operation id was published before.
+
+        Then nothing is staged: operations are accepted and do nothing, `update` and `delete` return
+        0, and `commit` is the commit of the first time, whatever was asked for this time. So an
+        operation id names one piece of work; give another piece another id.
+        """
         return self._earlier is not None
 
     @property
@@ -135,7 +141,7 @@ class Transaction:
                 self._announce()
                 frame_staging.append_frame(self._view(staged), staged, data)
                 return
-            given = read_input(data, staged.schema, staged.state.name)
+            given = self._read(data, staged)
             if given.table is not None:
                 if given.table.num_rows:
                     writing.append_table(staged, given.table)
@@ -159,7 +165,7 @@ class Transaction:
                 self._announce()
                 frame_staging.upsert_frame(self._view(staged), staged, data)
                 return
-            given = read_input(data, staged.schema, staged.state.name)
+            given = self._read(data, staged)
             if given.table is not None:
                 if given.table.num_rows:
                     writing.upsert_table(staged, given.table)
@@ -195,7 +201,7 @@ class Transaction:
                 self._announce()
                 frame_staging.overwrite_frame(self._view(staged), staged, data)
                 return
-            given = read_input(data, staged.schema, staged.state.name)
+            given = self._read(data, staged)
             if given.streaming:
                 self._announce()
             writing.overwrite(staged, given)
@@ -214,7 +220,7 @@ class Transaction:
             return self._view(staged)
         if staged is None:
             raise self._unknown(name)
-        dataset = self._store.files.open(staged.id, staged.pin)
+        dataset = self._store.files.read(staged)
         return Table(self._store.files, self._store.engine, staged, dataset, self)
 
     def tables(self) -> Tables:
@@ -360,10 +366,15 @@ class Transaction:
             return found
         if found is None:
             raise self._unknown(name)
-        dataset = self._store.files.open(found.id, found.pin)
+        dataset = self._store.files.read(found)
         staged = StagedTable(self._store.files, found, dataset)
         self._staged[found.id] = staged
         return staged
+
+    def _read(self, data: Any, staged: StagedTable) -> Input:
+        # Asked only where it matters: a session on a server answers over the network.
+        zone = self._store.engine.zone if staged.schema.temporal else UTC
+        return read_input(data, staged.schema, staged.state.name, zone)
 
     def _find(self, name: str) -> StagedTable | TableState | None:
         if not isinstance(name, str):

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidelock.model.names import fold
 from tidelock.model.types import inner_fields
+from tidelock.model.zones import UTC, instant_of, zone_of
 from tidelock.store.arrays import Misfit, UnknownField
 
 Fit = Callable[[Any], Any]
@@ -45,15 +46,22 @@ class ValuesMisfit(Exception):
         self.offenders = offenders
 
 
-def array_of(values: Sequence[Any], type_: pa.DataType, path: str, *, limit: int = 3) -> pa.Array:
-    """The values as an array of the type, or ValuesMisfit with the first that do not fit."""
+def array_of(
+    values: Sequence[Any], type_: pa.DataType, path: str, zone: str = UTC, *, limit: int = 3
+) -> pa.Array:
+    """The values as an array of the type, or ValuesMisfit with the first that do not fit.
+
+    `zone` is the session's time zone, in which times without a zone are read.
+    """
     quick = _QUICK_DECIMAL if pa.types.is_decimal(type_) else _QUICK.get(type_)
+    if pa.types.is_timestamp(type_) and zone != UTC:
+        quick = None
     if quick is not None and quick.issuperset(map(type, values)):
         try:
             return pa.array(values, type_)
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
             pass  # Told value by value below, or fitted after all.
-    fit = fitter(type_, path)
+    fit = fitter(type_, path, zone)
     fitted: list[Any] = []
     offenders: list[tuple[int, Any, str]] = []
     for row, value in enumerate(values):
@@ -69,9 +77,9 @@ def array_of(values: Sequence[Any], type_: pa.DataType, path: str, *, limit: int
 
 
 @lru_cache(maxsize=1024)
-def fitter(type_: pa.DataType, path: str) -> Fit:
+def fitter(type_: pa.DataType, path: str, zone: str) -> Fit:
     """A function that makes one value, or None, fit the type, and raises Misfit if it cannot."""
-    inner = _inner_fitter(type_, path)
+    inner = _inner_fitter(type_, path, zone)
 
     def fit(value: Any) -> Any:
         if value is None:
@@ -82,14 +90,18 @@ def fitter(type_: pa.DataType, path: str) -> Fit:
     return fit
 
 
-def _inner_fitter(type_: pa.DataType, path: str) -> Fit:
+def _inner_fitter(type_: pa.DataType, path: str, zone: str) -> Fit:
     kinds = pa.types
     if kinds.is_struct(type_):
-        return _struct_fitter(type_, path)
+        return _struct_fitter(type_, path, zone)
     if kinds.is_map(type_):
-        return _map_fitter(type_, path)
+        return _map_fitter(type_, path, zone)
     if kinds.is_list(type_):
-        return _list_fitter(type_, path)
+        return _list_fitter(type_, path, zone)
+    if kinds.is_date(type_):
+        return _date(zone)
+    if kinds.is_timestamp(type_):
+        return _local_time if type_.tz is None else _instant(zone)
     for matches, make in _FITTERS:
         if matches(type_):
             return make(type_)
@@ -220,10 +232,12 @@ def _boolean(type_: pa.DataType) -> Fit:
     return fit
 
 
-def _date(type_: pa.DataType) -> Fit:
+def _date(zone: str) -> Fit:
     def fit(value: Any) -> datetime.date:
         if isinstance(value, datetime.datetime):
-            moment = _utc(value)
+            moment = _micros(value)
+            if moment.tzinfo is not None:
+                moment = _moved(moment, zone_of(zone))
             if moment.time() != datetime.time.min:
                 raise Misfit("it is not at midnight")
             return moment.date()
@@ -234,29 +248,47 @@ def _date(type_: pa.DataType) -> Fit:
     return fit
 
 
-def _timestamp(type_: pa.DataType) -> Fit:
+def _local_time(value: Any) -> datetime.datetime:
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            raise Misfit("it has a time zone")
+        return _micros(value)
+    return _midnight(value)
+
+
+def _instant(zone: str) -> Fit:
+    """To the moment in UTC; a value without a zone is read in the session's."""
+
     def fit(value: Any) -> datetime.datetime:
-        if isinstance(value, datetime.datetime):
-            if type_.tz is None and value.tzinfo is not None:
-                raise Misfit("it has a time zone")
-            return _utc(value)
-        if not isinstance(value, datetime.date):
-            raise Misfit(_named(value))
-        return datetime.datetime(value.year, value.month, value.day)
+        moment = _micros(value) if isinstance(value, datetime.datetime) else _midnight(value)
+        if moment.tzinfo is not None:
+            return _moved(moment, datetime.UTC)
+        try:
+            return instant_of(moment, zone)
+        except OverflowError as error:
+            raise Misfit("it is out of range") from error
 
     return fit
 
 
-def _utc(value: datetime.datetime) -> datetime.datetime:
-    """The moment without a zone, in UTC."""
+def _midnight(value: Any) -> datetime.datetime:
+    if not isinstance(value, datetime.date):
+        raise Misfit(_named(value))
+    return datetime.datetime(value.year, value.month, value.day)
+
+
+def _micros(value: datetime.datetime) -> datetime.datetime:
+    """The value as Python's own kind, which is no finer than microseconds."""
     if getattr(value, "nanosecond", 0):
         raise Misfit("it is finer than microseconds")
-    if hasattr(value, "to_pydatetime"):
-        value = value.to_pydatetime()
-    if value.tzinfo is None:
-        return value
+    plain = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+    assert isinstance(plain, datetime.datetime)
+    return plain
+
+
+def _moved(value: datetime.datetime, zone: datetime.tzinfo) -> datetime.datetime:
     try:
-        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+        return value.astimezone(zone)
     except OverflowError as error:
         raise Misfit("it is out of range") from error
 
@@ -268,16 +300,14 @@ _FITTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Fit
     (pa.types.is_string, _string),
     (pa.types.is_binary, _binary),
     (pa.types.is_boolean, _boolean),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _timestamp),
 )
 
 
 # Nested values ---------------------------------------------------------------------------------
 
 
-def _list_fitter(type_: pa.DataType, path: str) -> Fit:
-    item = fitter(type_.value_type, f"{path}.item")
+def _list_fitter(type_: pa.DataType, path: str, zone: str) -> Fit:
+    item = fitter(type_.value_type, f"{path}.item", zone)
 
     def fit(value: Any) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -287,8 +317,8 @@ def _list_fitter(type_: pa.DataType, path: str) -> Fit:
     return fit
 
 
-def _map_fitter(type_: pa.DataType, path: str) -> Fit:
-    key, item = (fitter(f.type, f"{path}.{f.name}") for f in inner_fields(type_))
+def _map_fitter(type_: pa.DataType, path: str, zone: str) -> Fit:
+    key, item = (fitter(f.type, f"{path}.{f.name}", zone) for f in inner_fields(type_))
 
     def fit(value: Any) -> list[tuple[Any, Any]]:
         pairs = list(value.items()) if isinstance(value, Mapping) else value
@@ -307,8 +337,8 @@ def _map_fitter(type_: pa.DataType, path: str) -> Fit:
     return fit
 
 
-def _struct_fitter(type_: pa.DataType, path: str) -> Fit:
-    fields = {f.name: fitter(f.type, f"{path}.{f.name}") for f in type_}
+def _struct_fitter(type_: pa.DataType, path: str, zone: str) -> Fit:
+    fields = {f.name: fitter(f.type, f"{path}.{f.name}", zone) for f in type_}
     folded = {fold(name): name for name in fields}
 
     def fit(value: Any) -> dict[str, Any]:

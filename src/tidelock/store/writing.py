@@ -64,13 +64,14 @@ def _refuse_known_keys(staged: StagedTable, waiting: Append | None, table: pa.Ta
     if waiting is not None:
         earlier = [part.select(staged.target.key) for part in waiting.data]
         check_unique_keys(pa.concat_tables([*earlier, keys]), staged.schema, staged.state.name)
-    refuse_present(staged.target, staged.latest(), keys)
+    with staged.files.reading(staged.state):
+        refuse_present(staged.target, staged.latest(), keys)
 
 
 def append_stream(staged: StagedTable, batches: Iterable[pa.RecordBatch]) -> None:
     base = staged.current()
     if staged.state.key:
-        fragments, dataset = write_unique(staged.files, staged.target, base, batches)
+        fragments, dataset = write_unique(staged, base, batches)
         own = added_fragments(base, dataset)
         key = staged.target.key
         append = Append(
@@ -100,15 +101,17 @@ def write_stream(
 
 
 def write_unique(
-    files: TableFiles, target: Target, base: Dataset, batches: Iterable[pa.RecordBatch]
+    staged: StagedTable, base: Dataset, batches: Iterable[pa.RecordBatch]
 ) -> tuple[list[FragmentMetadata], Dataset]:
     """Write a stream whose keys must be new, chunk by chunk, each checked against all before it."""
+    files, target = staged.files, staged.target
     dataset = base
     fragments: list[FragmentMetadata] = []
     for chunk in rechunk(batches, CHUNK_ROWS_MAX, CHUNK_BYTES_MAX):
         keys = chunk.select(target.key)
         check_unique_keys(keys, target.schema, target.name)
-        refuse_present(target, dataset, keys, own=frozenset(added_fragments(base, dataset)))
+        with files.reading(staged.state):
+            refuse_present(target, dataset, keys, own=frozenset(added_fragments(base, dataset)))
         written = files.write(dataset, chunk)
         dataset = files.append(target.id, dataset, written)
         fragments.extend(written)
@@ -148,7 +151,7 @@ def _replacement(staged: StagedTable, base: Dataset, given: Input) -> list[Fragm
     if not target.key:
         return write_stream(files, base, target, given.batches())
     empty = files.replace_all(target.id, base, [])
-    return write_unique(files, target, empty, given.batches())[0]
+    return write_unique(staged, empty, given.batches())[0]
 
 
 def delete(view: Table, staged: StagedTable, where: str) -> int:
@@ -157,9 +160,11 @@ def delete(view: Table, staged: StagedTable, where: str) -> int:
     if condition.lance is None:
         row_ids, addresses = find_rows(view, where)
     else:
-        found = view.dataset.scanner(
+        scanner = view.dataset.scanner(
             columns=[], filter=condition.lance, with_row_id=True, with_row_address=True
-        ).to_table()
+        )
+        with view.files.reading(view.state):
+            found = scanner.to_table()
         row_ids, addresses = numbers(found.column("_rowid")), numbers(found.column("_rowaddr"))
     if len(row_ids):
         staged.add(Mutation(row_ids, addresses, (), view.dataset.version))
@@ -183,7 +188,8 @@ def update(
     native = all(one.native is not None for one in parsed)
     if native and (condition is None or condition.lance is not None):
         lance_filter = None if condition is None else condition.lance
-        mutation = _update_here(view, staged, parsed, lance_filter)
+        with view.files.reading(view.state):
+            mutation = _update_here(view, staged, parsed, lance_filter)
     else:
         mutation = update_on_spark(view, staged, parsed, where)
     if mutation is None:
@@ -250,8 +256,10 @@ def _refuse_colliding_keys(view: Table, staged: StagedTable, mutation: Mutation)
     match = match_keys(view.dataset, keys)
     others = ~np.isin(match.row_ids, mutation.row_ids)
     if others.any():
-        taken = keys.take(pa.array(match.positions[others][:3]))
-        raise duplicate_key(target, taken, "would occur more than once after this update")
+        taken = keys.take(pa.array(match.positions[others]))
+        raise duplicate_key(
+            target, taken, taken.num_rows, "would occur more than once after this update"
+        )
 
 
 def _without_ids(fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:

@@ -240,8 +240,44 @@ def test_snapshots_by_time_show_what_was_published_until_then(lake: Lake) -> Non
     assert lake.snapshot("dev", at=commits[0].time).version == 2
     assert lake.snapshot("dev", at=commits[4].time).version == 3
     assert lake.snapshot("dev", at=later.time.isoformat()).version == 4
-    assert lake.snapshot(at="1999-01-01").version == 0
     assert rows_of(lake.snapshot(at=commits[1].time).table("t")).total() == 2
+
+
+def test_a_time_before_the_first_commit_is_told_when_that_was(lake: Lake) -> None:
+    first = f"{lake.find_commit(1).time:%Y-%m-%dT%H:%M:%S}Z"
+    with pytest.raises(
+        errors.VersionNotFound, match=f"first commit of branch 'main' is of {first}"
+    ):
+        lake.snapshot(at="1999-01-01")
+    with pytest.raises(errors.VersionNotFound, match=first):
+        lake.create_branch("old", at="1999-01-01")
+
+
+def test_a_time_on_a_lake_without_commits_says_that_there_are_none(tmp_path: Path) -> None:
+    with (
+        tidelock.open(tmp_path / "empty", create=True) as empty,
+        pytest.raises(errors.VersionNotFound, match="'main' has no commit yet"),
+    ):
+        empty.snapshot(at="1999-01-01")
+
+
+def test_a_tag_or_commit_of_another_branch_is_refused_beside_a_branch(lake: Lake) -> None:
+    shared = add(lake, 1)
+    lake.create_branch("dev")
+    later = add(lake, 2)
+    own = add(lake, 3, "dev")
+    lake.tag("shared", version=shared.version)
+    lake.tag("later", version=later.version)
+    lake.tag("own", commit=own.id)
+    assert lake.snapshot("dev", tag="shared").version == shared.version
+    assert lake.snapshot("dev", commit=own.id).version == own.version
+    # Without a branch the tag says which it is.
+    assert ids(lake, tag="own") == {1, 3}
+    for branch, named in (("dev", {"tag": "later"}), ("dev", {"commit": later.id})):
+        with pytest.raises(errors.InvalidOption, match=r"branch 'main'.*not in the history.*'dev'"):
+            lake.snapshot(branch, **named)
+    with pytest.raises(errors.InvalidOption, match=r"The tag 'own' .*not in the history.*'main'"):
+        lake.snapshot("main", tag="own")
 
 
 def test_a_snapshot_is_named_in_one_way(lake: Lake) -> None:

@@ -98,3 +98,16 @@ def test_one_row_of_the_right_schema_costs_next_to_nothing() -> None:
     # Measured 2 and 0.1 microseconds; the bounds leave room for a busy machine.
     assert read < 100e-6
     assert check < 50e-6
+
+
+def test_keys_are_shown_as_in_sql_and_counted_when_there_are_many() -> None:
+    moment = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+    schema = parse_schema("a STRING, t TIMESTAMP, d DECIMAL(5,2)", key=["a", "t", "d"])
+    rows = [{"a": "it's", "t": moment, "d": Decimal("1.50")}] * 2
+    table = read_input(rows, schema, "t").table
+    assert table is not None
+    shown = r"\('it''s', TIMESTAMP '2026-03-01 12:00:00Z', 1.50\)"
+    with pytest.raises(DuplicateKey, match=rf"has 1 key \(a, t, d\) more than once: {shown}\."):
+        check_unique_keys(table, schema, "t")
+    with pytest.raises(DuplicateKey, match=r"has 5 keys \(id\).*: 0, 1, 2 and 2 more\."):
+        check_unique_keys(pa.table({"id": [*range(5), *range(5)]}), SINGLE, "t")

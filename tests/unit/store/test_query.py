@@ -163,6 +163,34 @@ def test_only_the_columns_that_can_be_meant_are_read(text: str, wanted: set[str]
     assert columns(text) == wanted
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT nope FROM orders",
+        "SELECT o.nope FROM orders o",
+        "SELECT id FROM orders WHERE nope = 1",
+        "WITH q AS (SELECT nope FROM orders) SELECT nope FROM q",
+    ],
+)
+def test_all_columns_are_there_for_spark_to_suggest_one_when_a_name_is_unknown(text: str) -> None:
+    assert columns(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT amount AS a FROM orders ORDER BY a",
+        "SELECT q.a FROM (SELECT amount a FROM orders) q",
+        "WITH q(a) AS (SELECT amount FROM orders) SELECT a FROM q",
+        "SELECT x + amount FROM orders LATERAL VIEW explode(array(1)) AS x",
+        "SELECT amount.a FROM orders",
+        "SELECT orders.amount.a FROM orders",
+    ],
+)
+def test_names_that_the_text_defines_are_no_reason_to_read_more(text: str) -> None:
+    assert columns(text) == {"amount"}
+
+
 def test_a_qualified_column_is_read_from_its_own_table_alone() -> None:
     found = reads("SELECT c.name FROM orders o JOIN customers c ON o.customer_id = c.id")
     assert found["orders"].columns == ("customer_id",)

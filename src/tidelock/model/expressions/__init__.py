@@ -18,6 +18,7 @@ from tidelock.model.expressions.definition import (
     Filter,
     parse_assignment,
     parse_filter,
+    sql_literal,
 )
 
-__all__ = ["Assignment", "Filter", "parse_assignment", "parse_filter"]
+__all__ = ["Assignment", "Filter", "parse_assignment", "parse_filter", "sql_literal"]

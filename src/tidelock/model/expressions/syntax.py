@@ -91,7 +91,7 @@ class Scope:
 def parse(sql: str, scope: Scope) -> Syntax:
     tokens = _tokenize(sql)
     why_spark = _reason_in_text(sql, tokens)
-    tree = _parse_tokens(sql, _join_doubled_quotes(sql, tokens))
+    tree = _parse_tokens(sql, join_doubled_quotes(sql, tokens))
     read = set()
     for node in _walk(tree):
         if isinstance(node, _REFUSED_KINDS):
@@ -188,7 +188,7 @@ def _reason_in_token(raw: str, token: Token, previous: Token | None) -> str | No
     return None
 
 
-def _join_doubled_quotes(sql: str, tokens: Sequence[Token]) -> list[Token]:
+def join_doubled_quotes(sql: str, tokens: Sequence[Token]) -> list[Token]:
     """Make 'it''s' one string, as Spark 4 does; sqlglot sees two strings side by side."""
     joined: list[Token] = []
     end = -1

@@ -1,0 +1,85 @@
+"""What follows from a failed refresh: try again later, or suspend.
+
+Owns: which errors may go away by themselves, and how long to wait for that.
+
+Invariants, for the n-th failure in a row, n >= 1:
+    ceiling = min(WAIT_SECONDS_MAX, WAIT_SECONDS_FIRST * 2^(n-1));
+    ceiling / 2 <= wait <= ceiling, spread at random so that tables which failed together do not
+    come back together;
+    a permanent error suspends at once, a transient one when n = FAILURES_MAX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+
+from tidelock.errors import Action, EngineError, EngineUnavailable, TidelockError
+
+WAIT_SECONDS_FIRST = 1.0
+WAIT_SECONDS_MAX = 60.0
+FAILURES_MAX = 10
+# Beyond this many doublings the longest wait is reached, whatever the count.
+_DOUBLINGS_MAX = 16
+# They say something about the place that was named, which stays as it is.
+_LASTING_OS_ERRORS = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Exactly one of `retry_at` and `suspended` is set."""
+
+    failures: int
+    """How many refreshes have now failed in a row."""
+    retry_at: datetime | None
+    suspended: str | None
+    """Why it is suspended."""
+
+
+def judge(error: BaseException, failures_before: int, now: datetime, chance: Random) -> Verdict:
+    """What to do after a failure that follows `failures_before` others in a row."""
+    failures = failures_before + 1
+    told = _told(error)
+    if not is_transient(error):
+        return Verdict(failures, None, told)
+    if failures >= FAILURES_MAX:
+        return Verdict(
+            failures, None, f"{failures} refreshes failed in a row, the last with {told}"
+        )
+    return Verdict(failures, now + timedelta(seconds=wait_seconds(failures, chance)), None)
+
+
+def wait_seconds(failures: int, chance: Random) -> float:
+    """How long to wait after this many failures in a row, at least one."""
+    doublings = min(failures - 1, _DOUBLINGS_MAX)
+    ceiling = min(WAIT_SECONDS_MAX, WAIT_SECONDS_FIRST * 2.0**doublings)
+    return ceiling * chance.uniform(0.5, 1.0)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same refresh may succeed later with nobody doing anything about it."""
+    if isinstance(error, EngineUnavailable):
+        # The engine's absence says nothing about the query, though asking again at once is vain.
+        return True
+    if isinstance(error, EngineError):
+        # Spark reports a lost store or connection as a query that failed.
+        return error.__cause__ is not None and is_transient(error.__cause__)
+    if isinstance(error, TidelockError):
+        return error.action is not Action.NEVER_RETRY
+    if isinstance(error, OSError):
+        return not isinstance(error, _LASTING_OS_ERRORS)
+    # What is no Exception interrupts a refresh from outside, such as Ctrl-C.
+    return isinstance(error, MemoryError) or not isinstance(error, Exception)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, TidelockError):
+        return f"{error.condition}: {error.message}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,74 @@
+"""Definitions in files: what `tidelock apply` reads.
+
+Owns: turning a folder into complete definitions, in the order of its files and of their lines.
+Invariant: a name is defined once in a folder; every origin names pipeline, file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelock.derive.defined import Defined, Written, origin_of, refusal
+from tidelock.derive.groups import check_policy
+from tidelock.derive.pipeline_files import Pipeline, read_pipeline
+from tidelock.derive.private_views import inline
+from tidelock.derive.python_files import read_python
+from tidelock.derive.sql_files import read_sql
+from tidelock.errors import InvalidOption
+from tidelock.model.names import fold
+from tidelock.model.streams import Definition
+
+_READERS = {".sql": read_sql, ".py": read_python}
+
+
+def read_definitions(folder: Path) -> tuple[Defined, ...]:
+    """The stream tables that the files of a folder define."""
+    return read_files(read_pipeline(folder))
+
+
+def read_files(pipeline: Pipeline) -> tuple[Defined, ...]:
+    """The stream tables of a pipeline. Python files that define some are executed."""
+    written = [one for file in pipeline.files for one in _read_file(file, pipeline)]
+    _refuse_duplicates(written)
+    views = {fold(one.name): one for one in written if one.private}
+    defined: list[Defined] = []
+    for one in written:
+        # Also for a view that nobody uses, so that its mistakes are told.
+        query, uses = inline(one, views)
+        if one.private:
+            continue
+        path = one.file.relative_to(pipeline.folder).as_posix()
+        origin = origin_of(pipeline.name, path, one.line)
+        definition = Definition(query, origin=origin, **one.options)
+        try:
+            check_policy(one.name, definition)
+        except InvalidOption as error:
+            raise refusal(one.file, one.line, error.message) from error
+        defined.append(Defined(one.name, definition, one.file, one.line, uses))
+    return tuple(defined)
+
+
+def _read_file(file: Path, pipeline: Pipeline) -> list[Written]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise refusal(file, 1, f"The file cannot be read: {reason}.") from error
+    return _READERS[file.suffix](file, data, pipeline.namespace)
+
+
+def _refuse_duplicates(written: Iterable[Written]) -> None:
+    seen: dict[str, Written] = {}
+    for one in written:
+        first = seen.setdefault(fold(one.name), one)
+        if first is not one:
+            raise refusal(
+                one.file,
+                one.line,
+                f"{one.name!r} is defined twice: here, and in {first.file}:{first.line}. "
+                "Remove or rename one.",
+                name=one.name,
+                other_file=str(first.file),
+                other_line=first.line,
+            )

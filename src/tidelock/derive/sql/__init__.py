@@ -1,0 +1,1 @@
+"""Queries as operators: parsed, decorrelated, and lowered to a small algebra."""

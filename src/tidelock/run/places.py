@@ -1,0 +1,123 @@
+"""Places in the history: what a version, a commit id, a tag or a time names.
+
+Owns: the reading of the ways in which a user names a commit. A place is a line of commits and a
+version on it; the line of a tag, or of a commit id, may be that of a branch which is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
+from tidelock.model.commit import BranchRef
+from tidelock.model.durations import parse_moment, show_moment
+from tidelock.store.garbage import check_readable, collection_runs
+from tidelock.store.log import Head
+from tidelock.store.store import Store
+
+At = int | str | datetime
+Place = tuple[BranchRef, int]
+
+
+def locate(
+    store: Store,
+    branch: str,
+    *,
+    version: int | None = None,
+    commit: str | None = None,
+    at: datetime | str | None = None,
+    tag: str | None = None,
+) -> Place:
+    """The place that one of these names; the newest of the branch when none is given."""
+    if tag is not None:
+        found = store.branches.tag(tag)
+        return found.as_branch(), found.version
+    if commit is not None:
+        return store.branch_of_commit(commit)
+    head = store.branches.head(branch)
+    if at is not None:
+        return head.branch, _version_at(store, head, parse_moment(at))
+    if version is None:
+        return head.branch, head.version
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise InvalidOption(f"A version is a whole number, not {version!r}.")
+    if not 0 <= version <= head.version:
+        raise VersionNotFound(
+            f"Branch {branch!r} has versions 0 to {head.version}, not {version}.",
+            branch=branch,
+            version=version,
+            newest=head.version,
+        )
+    return head.branch, version
+
+
+def _version_at(store: Store, head: Head, moment: datetime) -> int:
+    version = store.log.version_at(head.branch, moment)
+    if version:
+        return version
+    name = head.branch.name
+    if not head.version:
+        raise VersionNotFound(f"Branch {name!r} has no commit yet.", branch=name, newest=0)
+    first = store.log.commit_at(head.branch, 1).time
+    raise VersionNotFound(
+        f"At {show_moment(moment)} there was nothing yet: the first commit of branch {name!r} is "
+        f"of {show_moment(first)}. Name that time or a later one; version 0 is the empty lake.",
+        branch=name,
+        at=moment,
+        first=first,
+    )
+
+
+def point(store: Store, at: At | None, branch: str) -> Place:
+    """The place that a version of `branch`, a commit id, a tag's name or a time names."""
+    if at is None or isinstance(at, int):
+        return locate(store, branch, version=at)
+    if isinstance(at, datetime):
+        return locate(store, branch, at=at)
+    if any(tag.name == at for tag in store.branches.tags()):
+        return locate(store, branch, tag=at)
+    try:
+        return locate(store, branch, commit=at)
+    except CommitNotFound:
+        try:
+            moment = parse_moment(at)
+        except InvalidOption:
+            pass
+        else:
+            return locate(store, branch, at=moment)
+        raise
+
+
+def version_on(store: Store, head: Head, at: At) -> int:
+    """The version that a place has on a branch. A number is taken as it is, for the caller to
+    check against its range."""
+    if isinstance(at, int):
+        return at
+    return check_on_branch(head, point(store, at, head.branch.name), repr(at))
+
+
+def check_on_branch(head: Head, place: Place, named: str) -> int:
+    """The version of a place that is in the history of a branch; InvalidOption if it is not."""
+    ref, version = place
+    known = version <= head.version and head.branch.home_of(version) == ref.home_of(version)
+    if version and not known:
+        raise InvalidOption(
+            f"{named} is version {version} of branch {ref.name!r}, which is not in the history of "
+            f"branch {head.branch.name!r}. Name the branch that it is on, or none.",
+            branch=head.branch.name,
+            version=version,
+        )
+    return version
+
+
+def check_kept(store: Store, place: Place) -> None:
+    """A garbage collection that runs right now may not have seen what was just named."""
+    ref, version = place
+    if store.log.newest_version(ref) == version and not collection_runs(
+        store.objects, store.lease_seconds
+    ):
+        return
+    while collection_runs(store.objects, store.lease_seconds):
+        time.sleep(0.05)
+    check_readable(store, ref, version)
