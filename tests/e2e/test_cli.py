@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from tidelock.cli.main import app, run
+from tidelock.cli.main import run
+from tidelock.cli.program import app
 
 TIDELOCK = [sys.executable, "-c", "from tidelock.cli.main import main; main()"]
 ORDERS = "id BIGINT NOT NULL, customer STRING, amount DECIMAL(12,2), at TIMESTAMP"
@@ -89,7 +93,10 @@ def test_an_interrupted_load_leaves_nothing(lake: Path) -> None:
         for number in range(10, 200_000):
             process.stdin.write(b'{"id": %d}\n' % number)
         process.stdin.flush()
-        process.send_signal(signal.SIGINT)
+        # An impatient user, as patience is rare.
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
         process.wait(60)
         assert process.stderr is not None
         assert process.stderr.read() == b"interrupted\n"
@@ -99,6 +106,48 @@ def test_an_interrupted_load_leaves_nothing(lake: Path) -> None:
     assert not any((folder / "leases").glob("*"))
     done = subprocess.run([*TIDELOCK, "log", "--json"], capture_output=True, check=True)
     assert len(json.loads(done.stdout)) == 2
+
+
+ENDLESS = "SELECT count(*) FROM range(100000000000) WHERE hash(id) % 7 = 1"
+
+
+@pytest.mark.parametrize(
+    ("engine", "seconds"),
+    [("spark", 0.5), ("spark", 15), ("sail", 6)],
+    ids=["while it loads", "while Spark works", "while Sail works"],
+)
+def test_an_interrupted_query_ends_with_one_line(lake: Path, engine: str, seconds: float) -> None:
+    # As a terminal does, for the engine's own process too.
+    with start("sql", ENDLESS, "--engine", engine, start_new_session=True) as process:
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert told == b"interrupted\n"
+    assert process.returncode == 130
+
+
+def test_a_terminal_shows_what_is_waited_for(lake: Path) -> None:
+    reader, writer = pty.openpty()
+    query = subprocess.Popen(
+        [*TIDELOCK, "sql", "SELECT 1", "--engine", "sail"],
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(writer)
+    shown = b""
+    # A terminal whose programs have all gone is an error to read from.
+    with contextlib.suppress(OSError):
+        while piece := os.read(reader, 65536):
+            shown += piece
+    os.close(reader)
+    assert query.wait(60) == 0
+    assert "Starting Sail…" in shown.decode()
+    assert "Running the query…" in shown.decode()
+    assert "1 row at version 2" in shown.decode()
 
 
 def test_a_shell_loads_from_a_pipe_and_sees_exit_codes(lake: Path) -> None:
@@ -193,6 +242,9 @@ def test_a_query_reads_the_snapshot_that_is_named(cli: Cli) -> None:
     assert count("--tag", "empty") == 0
     assert count("--version", 1) == 0
     assert count("--at", first) == 0
+    assert count("--at", "empty") == 0
+    assert count("--at", 1) == 0
+    assert count("--at", json.loads(cli("show", 1, "--json"))["id"]) == 0
     assert count("--branch", "dev") == 5
     cli("sql", "-f", "count.sql", "--tag", "empty", "--version", 1, code=3)
 
@@ -221,6 +273,17 @@ def test_a_query_that_cannot_be_given_says_why(cli: Cli) -> None:
     assert "cannot be read" in cli("sql", "-f", "none.sql", code=3)
     assert "cannot be told" in cli("sql", "SELECT 1", "-o", "out.txt", code=3)
     assert "on stdout" in cli("sql", "SELECT 1", "--json", "-o", "out.json", code=3)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_query_runs(
+    cli: Cli, lake: Path
+) -> None:
+    (lake / "folder.csv").mkdir()
+    # Were it run, this engine would be missing.
+    query = ("sql", "SELECT 1", "--remote", "sc://127.0.0.1:1")
+    assert "there is no folder 'none'" in cli(*query, "-o", "none/x.csv", code=3)
+    assert "it is a folder" in cli(*query, "-o", "folder.csv", code=3)
+    cli(*query, "-o", "x.csv", code=8)
 
 
 # Examples

@@ -10,16 +10,7 @@ from typer.core import TyperGroup
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import seconds
-
-AtOption = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="POINT",
-        help="A version, a tag, a commit id or a moment (2026-03-01T12:00Z). Else the newest.",
-    ),
-]
-BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch whose history.")]
+from tidelock.cli.options import AtOption, BranchOption
 
 
 class _TagGroup(TyperGroup):
@@ -50,15 +41,16 @@ def register(app: typer.Typer) -> None:
 
 def create_branch(
     call: Call,
-    name: Annotated[str, typer.Argument(help="The new branch.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new branch.")],
     at: AtOption = None,
     branch: BranchOption = "main",
 ) -> None:
     """Create a branch. It costs nothing: tables are shared until they are written."""
-    from tidelock.cli.reach import point
+    from tidelock.cli import reach
 
     with call.open(write=True) as lake:
-        made = lake.create_branch(name, point(at) if at else None, branch=branch)
+        with reach.named(at or ""):
+            made = lake.create_branch(name, reach.point(at) if at else None, branch=branch)
         document = documents.of_branch(made, lake.snapshot(name).version)
     call.output.answer(
         document,
@@ -93,7 +85,7 @@ def list_branches(call: Call) -> None:
 
 
 def delete_branch(
-    call: Call, name: Annotated[str, typer.Argument(help="The branch to delete.")]
+    call: Call, name: Annotated[str, typer.Argument(metavar="NAME", help="The branch to delete.")]
 ) -> None:
     """Delete a branch. Whoever still writes to it is refused; tags keep what they name."""
     with call.open(write=True) as lake:
@@ -103,19 +95,27 @@ def delete_branch(
 
 def create_tag(
     call: Call,
-    name: Annotated[str, typer.Argument(help="The new tag.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new tag.")],
+    at: AtOption = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="The version. Else the newest.")
+        int | None,
+        typer.Option("--version", metavar="VERSION", min=1, help="Short for --at with a version."),
     ] = None,
-    commit: Annotated[str | None, typer.Option("--commit", help="A commit id instead.")] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option("--commit", metavar="COMMIT", help="Short for --at with a commit id."),
+    ] = None,
     branch: BranchOption = "main",
 ) -> None:
     """Name a commit, and keep it readable for as long as the tag exists."""
+    from tidelock.cli import reach
     from tidelock.errors import InvalidOption
 
-    if version is not None and commit is not None:
-        raise InvalidOption("A tag names --version or --commit, not both.")
+    if sum(one is not None for one in (at, version, commit)) > 1:
+        raise InvalidOption("A tag names one commit: give one of --at, --version and --commit.")
     with call.open(write=True) as lake:
+        if at is not None:
+            commit = reach.find_commit(lake, at, branch).id
         document = documents.of_tag(lake.tag(name, version, commit=commit, branch=branch))
     call.output.answer(
         document, lambda: call.output.line(f"Tagged version {document['version']} as {name}")
@@ -139,7 +139,9 @@ def list_tags(call: Call) -> None:
     )
 
 
-def delete_tag(call: Call, name: Annotated[str, typer.Argument(help="The tag to delete.")]) -> None:
+def delete_tag(
+    call: Call, name: Annotated[str, typer.Argument(metavar="NAME", help="The tag to delete.")]
+) -> None:
     """Delete a tag. The commit stays, and is retained like any other."""
     with call.open(write=True) as lake:
         lake.delete_tag(name)

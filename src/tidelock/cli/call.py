@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidelock.cli import failures
+from tidelock.cli import failures, interrupts
 from tidelock.cli.output import Output
 from tidelock.errors import InvalidOption, LakeNotFound
 
@@ -120,16 +121,30 @@ class Call:
 
     def open(self, *, write: bool = False, heal: bool = True, **engine: str | None) -> Lake:
         """Open the lake. Commands that only read need no permission to write, and leave nothing."""
-        import tidelock
+        uri, options = self.uri, self.storage_options
+        if "://" not in uri and not Path(uri).expanduser().exists():
+            # Told before the libraries of the store are loaded, which takes longer than all else.
+            raise _no_lake(uri, str(Path(uri).expanduser().absolute()))
+        from tidelock.run.opening import open as open_lake
 
-        return tidelock.open(
-            self.uri,
-            read_only=not write,
-            actor=self.actor,
-            storage_options=self.storage_options,
-            heal=heal,
-            **engine,  # type: ignore[arg-type]
-        )
+        interrupts.raise_from_now(writes=write)
+        try:
+            return open_lake(
+                uri,
+                read_only=not write,
+                actor=self.actor,
+                storage_options=options,
+                heal=heal,
+                **engine,  # type: ignore[arg-type]
+            )
+        except LakeNotFound as error:
+            raise _no_lake(uri, error.evidence.get("uri", uri)) from error
+
+
+def _no_lake(given: str, uri: str) -> LakeNotFound:
+    return LakeNotFound(
+        f"There is no lake at {given!r}. Create one: tidelock init {shlex.quote(given)}", uri=uri
+    )
 
 
 def command(

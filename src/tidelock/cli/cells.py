@@ -4,7 +4,8 @@ Owns: one exact spelling for each value in JSON, in CSV and in a table cell.
 
     JSON   decimals as strings; moments as ISO 8601 in UTC with a Z; bytes as base64; NaN and the
            infinities as strings; a MAP with STRING keys as an object, else as [key, value] pairs
-    cell   as JSON, without quotes; NULL as NULL, and a string that would look like it in quotes
+    cell   as JSON, without quotes; moments with a space for the T; NULL as NULL, and a string that
+           would look like it in quotes
 
 What JSON says here, `tidelock load` reads back as the same value.
 """
@@ -35,6 +36,18 @@ def column_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     return [json_value(value, type_) for value in values]
 
 
+def shown_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """The values of a column, ready for `cell`."""
+    return [shown_value(value, column.type) for value in column_values(column)]
+
+
+def shown_value(value: Any, type_: pa.DataType) -> Any:
+    """A JSON value, ready for `cell`."""
+    import pyarrow as pa
+
+    return for_people(value) if value is not None and pa.types.is_timestamp(type_) else value
+
+
 def scalar_text(scalar: pa.Scalar) -> Any:
     import pyarrow as pa
 
@@ -49,11 +62,11 @@ def scalar_text(scalar: pa.Scalar) -> Any:
 
 
 def json_value(value: Any, type_: pa.DataType | None = None) -> Any:
-    """A value as JSON has it. The type is needed only to tell a MAP from an ARRAY."""
+    """A value as JSON has it. The type tells a MAP from an ARRAY, and a FLOAT from a DOUBLE."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _not_finite(value)
+        return _shortest(value, type_) if math.isfinite(value) else _not_finite(value)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
@@ -84,6 +97,15 @@ def _nested(value: list[Any] | tuple[Any, ...], type_: pa.DataType | None) -> An
     return [json_value(each, item_type) for each in value]
 
 
+def _shortest(value: float, type_: pa.DataType | None) -> float:
+    """The number with the fewest digits that is read back as the same value of the type."""
+    import pyarrow as pa
+
+    if type_ is None or not pa.types.is_float32(type_):
+        return value
+    return float(pa.scalar(value, type_).cast(pa.string()).as_py())
+
+
 def _not_finite(value: float) -> str:
     if math.isnan(value):
         return "NaN"
@@ -97,9 +119,23 @@ def moment(value: datetime) -> str:
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
+def for_people(iso: str) -> str:
+    """A moment as people read it: 2026-03-01 12:00:00Z."""
+    return iso.replace("T", " ", 1)
+
+
 def seconds(iso: str | None) -> str:
     """A moment in a listing: to the second."""
-    return iso[:19].replace("T", " ") + iso[-1] if iso else ""
+    return for_people(iso[:19]) + iso[-1] if iso else ""
+
+
+def duration(number: float) -> str:
+    """A number of seconds in the unit that people would use: 42 s, 3 min, 5 h, 2 days."""
+    for unit, unit_seconds in (("day", 86_400), ("h", 3600), ("min", 60)):
+        if number >= unit_seconds:
+            whole = int(number // unit_seconds)
+            return count(whole, unit) if unit == "day" else f"{whole} {unit}"
+    return f"{int(number)} s"
 
 
 def cell(value: Any, is_text: bool) -> str:

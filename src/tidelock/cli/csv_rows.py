@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv
 
-from tidelock.cli.text import TextMisfit, array_from_text
+from tidelock.cli.text import NOT_UTF8, TextMisfit, array_from_text
 from tidelock.errors import InputError, WrongType
 from tidelock.model.types import type_name
 
@@ -36,6 +37,7 @@ class CsvRows:
         self._columns = reading.columns
         self._delimiter = reading.delimiter or ("\t" if ".tsv" in file.name.lower() else ",")
         self._nulls = list(reading.nulls)
+        self._zone = reading.zone
         self._invalid: Any = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -50,8 +52,11 @@ class CsvRows:
                 row += batch.num_rows
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
-                return
+                raise WrongType(self._empty(), table=self._table) from error
             raise self._malformed(error) from error
+
+    def _empty(self) -> str:
+        return "It is empty." if self._columns else "It is empty: it has not even a header."
 
     def _open(self) -> Any:
         options = pyarrow.csv
@@ -80,9 +85,14 @@ class CsvRows:
 
     def _malformed(self, error: pa.ArrowInvalid) -> InputError:
         row = self._invalid
+        header = self._columns is None
         if row is None:
+            if "invalid UTF8" in str(error):
+                found = re.search(r"Row #(\d+)", str(error))
+                rows = [int(found[1]) - 1 - header] if found else []
+                return WrongType(NOT_UTF8, table=self._table, rows=rows)
             return WrongType(f"It is not CSV: {str(error).rstrip('.')}.", table=self._table)
-        record = row.number - (2 if self._columns is None else 1)
+        record = row.number - 1 - header
         return WrongType(
             f"There are {row.actual_columns} fields, and {row.expected_columns} columns: "
             f"{row.text[:100]!r}.",
@@ -107,8 +117,8 @@ class CsvRows:
 
         try:
             if pa.types.is_nested(column.type):
-                return array_from_json_text(texts, column.type, column.name)
-            return array_from_text(texts, column.type)
+                return array_from_json_text(texts, column.type, column.name, self._zone)
+            return array_from_text(texts, column.type, self._zone)
         except TextMisfit as misfit:
             raise misfit_error(misfit, column, self._table, first_row) from misfit
 

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tidelock.cli.cells import moment
-from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
 
 if TYPE_CHECKING:
+    from tidelock.cli.writers import Writer
+    from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
     from tidelock.store.branches import Tag
     from tidelock.store.garbage import GarbageReport
-    from tidelock.store.intents import Intent, UnreadableIntent
+    from tidelock.store.intents import UnreadableIntent
     from tidelock.store.mirror import Foreign
     from tidelock.store.recovery import Recovery
 
 Document = dict[str, Any]
 
 
+def _picked(value: object, names: str) -> Document:
+    """Some attributes, by their own names."""
+    return {name: _plain(getattr(value, name)) for name in names.split()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return moment(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
 def of_commit(commit: Commit) -> Document:
     return {
-        "version": commit.version,
-        "id": commit.id,
-        "parents": list(commit.parents),
-        "branch": commit.branch,
-        "actor": commit.actor,
-        "operation_id": commit.operation_id,
-        "kind": commit.kind,
-        "message": commit.message,
-        "time": moment(commit.time),
+        **_picked(commit, "version id parents branch actor operation_id kind message time"),
         "tables": [of_change(change) for change in commit.tables],
         "properties": commit.properties,
     }
@@ -37,9 +42,7 @@ def of_change(change: TableChange) -> Document:
     return {
         "table": change.table,
         "id": change.table_id,
-        "inserted": change.inserted,
-        "updated": change.updated,
-        "deleted": change.deleted,
+        **_picked(change, "inserted updated deleted"),
         "rows": change.after.rows if change.after else 0,
         "created": change.before is None,
         "dropped": change.after is None,
@@ -47,13 +50,7 @@ def of_change(change: TableChange) -> Document:
 
 
 def of_table(state: TableState) -> Document:
-    return {
-        "name": state.name,
-        "rows": state.rows,
-        "key": list(state.key),
-        "changed": state.changed,
-        "id": state.id,
-    }
+    return _picked(state, "name rows key changed id")
 
 
 def of_branch(branch: BranchRef, version: int) -> Document:
@@ -69,59 +66,32 @@ def of_branch(branch: BranchRef, version: int) -> Document:
 
 
 def of_tag(tag: Tag) -> Document:
-    return {
-        "name": tag.name,
-        "commit": tag.commit,
-        "version": tag.version,
-        "created": moment(tag.created),
-        "actor": tag.actor,
-    }
+    return _picked(tag, "name commit version created actor")
 
 
-def of_intent(intent: Intent) -> Document:
+def of_writer(writer: Writer) -> Document:
     return {
-        "operation_id": intent.operation_id,
-        "branch": intent.branch,
-        "actor": intent.actor,
-        "owner": intent.owner,
-        "message": intent.message,
-        "created": moment(intent.created),
-        "sealed": intent.sealed is not None,
+        **_picked(writer.intent, "operation_id branch actor owner message created"),
+        "sealed": writer.intent.sealed is not None,
+        **_picked(writer, "lease_ends lease_ended"),
     }
 
 
 def of_unreadable(intent: UnreadableIntent) -> Document:
-    return {"file": intent.file, "cause": intent.cause}
+    return _picked(intent, "file cause")
 
 
 def of_foreign(foreign: Foreign) -> Document:
-    return {
-        "table": foreign.table,
-        "path": foreign.path,
-        "expected": foreign.expected,
-        "actual": foreign.actual,
-        "rows": foreign.rows,
-    }
+    return _picked(foreign, "table path expected actual rows")
 
 
 def of_recovery(recovery: Recovery) -> Document:
-    return {
-        "operation_id": recovery.operation_id,
-        "outcome": recovery.outcome,
-        "branch": recovery.branch,
-        "version": recovery.version,
-        "actor": recovery.actor,
-        "owner": recovery.owner,
-        "message": recovery.message,
-        "time": moment(recovery.time),
-    }
+    return _picked(recovery, "operation_id outcome branch version actor owner message time")
 
 
 def of_garbage(report: GarbageReport, names: dict[str, str]) -> Document:
     return {
-        "dry_run": report.dry_run,
-        "cutoff": moment(report.cutoff),
-        "files": report.files,
+        **_picked(report, "dry_run cutoff files"),
         "bytes": report.size_bytes,
         "tables": [
             {

@@ -11,6 +11,7 @@ import os
 import traceback
 from typing import Any
 
+from tidelock.cli.interrupts import INTERRUPTED
 from tidelock.errors import (
     ConflictError,
     EngineError,
@@ -24,7 +25,6 @@ from tidelock.errors import (
 OK = 0
 UNEXPECTED = 1
 USAGE = 2
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 BY_FAMILY: tuple[tuple[type[TidelockError], int], ...] = (
@@ -50,6 +50,15 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 )
 
 
+# Errors of the lake speak to Python; here the same things have other names.
+PHRASES: tuple[tuple[str, str], ...] = (
+    ("Use a timedelta, a number", "Use a number"),
+    ("given by key=[...]", "given by --key"),
+    ("use engine='spark'", "use --engine spark"),
+    ("reading with read_only=True works", "reading works"),
+)
+
+
 def exit_code(error: BaseException) -> int:
     """The exit code of the family that an error belongs to."""
     return next((code for family, code in BY_FAMILY if isinstance(error, family)), UNEXPECTED)
@@ -58,13 +67,19 @@ def exit_code(error: BaseException) -> int:
 def describe(error: BaseException) -> dict[str, Any]:
     """The error as plain values, with the same keys for every kind of error."""
     if isinstance(error, TidelockError):
-        return error.to_dict()
+        return {**error.to_dict(), "message": in_shell_words(error.message)}
     message = str(error) or type(error).__name__
     return {
         "condition": "UNEXPECTED",
         "action": "never_retry",
         "message": f"{type(error).__name__}: {message}",
     }
+
+
+def in_shell_words(message: str) -> str:
+    for python, shell in PHRASES:
+        message = message.replace(python, shell)
+    return message
 
 
 def tell(error: BaseException, *, as_json: bool, debug: bool) -> str:

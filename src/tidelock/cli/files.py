@@ -8,11 +8,13 @@ of their rows; memory is bounded by one block, whatever the size of a file.
     csv               .csv .tsv          csv_rows.py
     jsonl             .jsonl .ndjson .json   jsonl_rows.py
 
-All but Parquet may be compressed: .gz .bz2 .zst .lz4 .br.
+All but Parquet may be compressed: .gz .bz2 .zst .lz4 .br. A file without content is refused: a CSV
+has at least its header, JSON lines at least one row.
 """
 
 from __future__ import annotations
 
+import glob
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,7 +26,9 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidelock.cli.text import NOT_UTF8, NotUtf8, Utf8Stream
 from tidelock.errors import InputError, InvalidOption, RequiredColumnNull, WrongType
+from tidelock.model.zones import UTC
 
 if TYPE_CHECKING:
     from tidelock.model.schema import TableSchema
@@ -51,6 +55,8 @@ class Reading:
     delimiter: str | None = None
     nulls: tuple[str, ...] = ("",)
     columns: tuple[str, ...] | None = None
+    zone: str = UTC
+    """In which times without a zone are read."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,8 @@ class Rows(Protocol):
 
 
 def find_files(names: Sequence[str], reading: Reading) -> list[RowFile]:
-    """The files that were named; a folder stands for the files of rows in it."""
+    """The files that were named; a folder stands for the files of rows directly in it, a pattern
+    for the files that it matches."""
     if not names or list(names) == [STDIN]:
         if not names and sys.stdin.isatty():
             raise InvalidOption("Name the files to load, or pipe rows to stdin.")
@@ -106,21 +113,37 @@ def find_files(names: Sequence[str], reading: Reading) -> list[RowFile]:
         elif path.exists():
             found.append(RowFile(name, reading.format or format_of(path), reading))
         else:
-            raise InvalidOption(f"There is no file {name!r}.", file=name)
+            found.extend(_matching(name, reading))
     return found
+
+
+def _matching(pattern: str, reading: Reading) -> list[RowFile]:
+    paths = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+    if not paths:
+        raise InvalidOption(f"There is no file {pattern!r}.", file=pattern)
+    return [RowFile(path, reading.format or format_of(Path(path)), reading) for path in paths]
 
 
 def _in_folder(folder: Path, reading: Reading) -> list[RowFile]:
     paths = sorted(
         path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and _kind(path) in BY_SUFFIX
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        for path in folder.iterdir()
+        if path.is_file() and _kind(path) in BY_SUFFIX and not path.name.startswith((".", "_"))
     )
+    inside = f"{folder}/**/*.csv"
     if not paths:
         raise InvalidOption(
-            f"There is no Parquet, CSV or JSON lines file in {str(folder)!r}.", file=str(folder)
+            f"There is no Parquet, CSV or JSON lines file directly in {str(folder)!r}. Files "
+            f"further inside are named by a pattern in quotes: {inside!r}.",
+            file=str(folder),
+        )
+    formats = sorted({format_of(path) for path in paths})
+    if len(formats) > 1 and reading.format is None:
+        raise InvalidOption(
+            f"{str(folder)!r} holds files of several kinds: {', '.join(formats)}. Name those that "
+            f"are meant, such as {str(folder / '*.csv')!r}.",
+            file=str(folder),
+            formats=formats,
         )
     return [RowFile(str(path), reading.format or format_of(path), reading) for path in paths]
 
@@ -148,10 +171,12 @@ def read_file(file: RowFile, schema: TableSchema, table: str) -> Iterator[pa.Rec
     with file.open() as stream:
         rows = _rows(file, stream, schema, table)
         try:
-            yield from read_input(rows.batches(), schema, table).batches()
+            yield from read_input(rows.batches(), schema, table, file.reading.zone).batches()
         except InputError as error:
             raise _located(error, file, rows) from error
-        except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError) as error:
+        except (NotUtf8, UnicodeDecodeError) as error:
+            raise _located(WrongType(NOT_UTF8, table=table), file, rows) from error
+        except (pa.ArrowException, OSError, EOFError) as error:
             raise unreadable(file.shown, error) from error
 
 
@@ -160,9 +185,9 @@ def _rows(file: RowFile, stream: Any, schema: TableSchema, table: str) -> Rows:
     from tidelock.cli.jsonl_rows import JsonlRows
 
     if file.format == "csv":
-        return CsvRows(file, stream, schema, table)
+        return CsvRows(file, Utf8Stream(stream), schema, table)
     if file.format == "jsonl":
-        return JsonlRows(stream, schema, table)
+        return JsonlRows(Utf8Stream(stream), schema, table, file.reading.zone)
     return ParquetRows(file, stream)
 
 

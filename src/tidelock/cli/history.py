@@ -8,14 +8,16 @@ import typer
 
 from tidelock.cli import documents
 from tidelock.cli.call import Call, command
-from tidelock.cli.cells import column_values, count, moment, seconds
+from tidelock.cli.cells import column_values, count, for_people, moment, seconds, shown_value
 from tidelock.cli.documents import Document
+from tidelock.cli.options import POINT, BranchOption
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelock import Lake
     from tidelock.model.commit import TableChange
 
-BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch whose history.")]
 COUNTS = ("inserted", "updated", "deleted")
 
 
@@ -28,13 +30,17 @@ def register(app: typer.Typer) -> None:
 def log(
     call: Call,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="How many commits; 0 shows all.")
+        int,
+        typer.Option("--limit", "-n", metavar="N", min=0, help="How many commits; 0 shows all."),
     ] = 20,
     branch: BranchOption = "main",
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", "-t", help="Only commits that changed this table's rows or schema."
+            "--table",
+            "-t",
+            metavar="TABLE",
+            help="Only commits that changed this table's rows or schema.",
         ),
     ] = None,
 ) -> None:
@@ -75,9 +81,7 @@ def _summary(change: TableChange) -> str:
 
 def show(
     call: Call,
-    commit: Annotated[
-        str, typer.Argument(metavar="COMMIT", help="A version, a tag or a commit id.")
-    ],
+    commit: Annotated[str, typer.Argument(metavar="POINT", help=f"{POINT}.")],
     branch: BranchOption = "main",
 ) -> None:
     """Show one commit in full."""
@@ -98,7 +102,7 @@ def _show_commit(call: Call, document: Document) -> None:
             ("branch", document["branch"]),
             ("kind", document["kind"]),
             ("actor", document["actor"]),
-            ("time", document["time"]),
+            ("time", for_people(document["time"])),
             ("operation", document["operation_id"]),
             ("message", document["message"]),
             *((f"  {name}", str(value)) for name, value in document["properties"].items()),
@@ -121,37 +125,49 @@ def _event(table: Document) -> str:
 
 def diff(
     call: Call,
-    since: Annotated[
-        str, typer.Argument(metavar="FROM", help="A version, a tag or a commit id; not included.")
-    ],
+    since: Annotated[str, typer.Argument(metavar="FROM", help=f"{POINT}; not included.")],
     until: Annotated[
         str | None, typer.Argument(metavar="TO", help="The same; included. Else the newest.")
     ] = None,
     branch: BranchOption = "main",
     table: Annotated[
-        str | None, typer.Option("--table", "-t", help="Show the changed rows of this table.")
+        str | None,
+        typer.Option("--table", "-t", metavar="TABLE", help="Show the changed rows of this table."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="How many changed rows; 0 shows all.")
+        int,
+        typer.Option(
+            "--limit", "-n", metavar="N", min=0, help="How many changed rows; 0 shows all."
+        ),
     ] = 100,
 ) -> None:
     """Show what the commits after FROM, up to TO, did.
 
     Rows that were inserted, updated and deleted are counted for each table over all of these
-    commits. With --table the changed rows themselves are shown in commit order: + for inserted, -
-    for deleted; an update is one of each.
+    commits, as the writers did it: a row that one commit inserts and deletes counts in both. With
+    --table the changed rows themselves are shown in commit order: + for inserted, - for deleted; an
+    update is one of each. These are netted within each commit, so that a row which it inserts and
+    deletes is not shown.
     """
     from tidelock.cli import reach
+    from tidelock.errors import InvalidOption
 
     with call.open() as lake:
         first = reach.version_on(lake, since, branch)
         last = reach.version_on(lake, until, branch) if until else lake.snapshot(branch).version
+        if first > last:
+            raise InvalidOption(
+                f"FROM, version {first}, is after TO, version {last}. Give the older one first: "
+                f"tidelock diff {until or last} {since}",
+                since=first,
+                until=last,
+            )
         if table is None:
             document = _count_changes(lake, branch, first, last)
             call.output.answer(document, lambda: _show_counts(call, document))
         else:
-            document, numeric = _read_changes(lake, branch, table, first, last, limit)
-            call.output.answer(document, lambda: _show_changes(call, document, numeric))
+            document, types = _read_changes(lake, branch, table, first, last, limit)
+            call.output.answer(document, lambda: _show_changes(call, document, types))
 
 
 def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
@@ -182,9 +198,7 @@ def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
 
 def _read_changes(
     lake: Lake, branch: str, table: str, first: int, last: int, limit: int
-) -> tuple[Document, list[bool]]:
-    from tidelock.cli.results import is_number
-
+) -> tuple[Document, list[pa.DataType]]:
     reader = lake.changes(table, first, last, branch=branch)
     rows: list[Document] = []
     more = 0
@@ -197,12 +211,21 @@ def _read_changes(
         "branch": branch,
         "from": first,
         "to": last,
-        "table": lake.snapshot(branch, version=last).table(table).name,
+        "table": _name_of(lake, branch, table, first, last),
         "columns": [field.name for field in fields],
         "rows": rows,
         "more": more,
     }
-    return document, [is_number(field.type) for field in fields]
+    return document, [field.type for field in fields]
+
+
+def _name_of(lake: Lake, branch: str, table: str, first: int, last: int) -> str:
+    """The name as it was given to the table, which need not be there any more."""
+    for version in (last, first):
+        states = lake.snapshot(branch, version=version).states()
+        if table in states:
+            return states[table].name
+    return table
 
 
 def _rows_of(batch: Any) -> list[Document]:
@@ -219,17 +242,24 @@ def _show_counts(call: Call, document: Document) -> None:
     )
 
 
-def _show_changes(call: Call, document: Document, numeric: list[bool]) -> None:
+def _show_changes(call: Call, document: Document, types: list[pa.DataType]) -> None:
+    from tidelock.cli.results import is_number
+
     output = call.output
     if not document["rows"]:
         output.line(f"No row of {document['table']} changed {_between(document)}.", "dim")
         return
     names = document["columns"]
+    typed = list(zip(names, types, strict=True))
     rows = [
-        [row["_version"], "+" if row["_weight"] > 0 else "-", *(row[name] for name in names)]
+        [
+            row["_version"],
+            "+" if row["_weight"] > 0 else "-",
+            *(shown_value(row[name], type_) for name, type_ in typed),
+        ]
         for row in document["rows"]
     ]
-    output.rows(["version", "", *names], rows, [True, True, *numeric])
+    output.rows(["version", "", *names], rows, [True, True, *map(is_number, types)])
     if document["more"]:
         output.note(f"… and {count(document['more'], 'more changed row')}; --limit 0 shows all")
 

@@ -16,10 +16,11 @@ import msgspec
 import pyarrow as pa
 
 from tidelock.cli.csv_rows import misfit_error
-from tidelock.cli.text import TextMisfit, array_from_text, parser
+from tidelock.cli.text import NOT_UTF8, TextMisfit, array_from_text, parser
 from tidelock.errors import ColumnNotFound, InputError, WrongType
 from tidelock.model.names import fold, suggest
 from tidelock.model.types import is_list_like, type_name, walk
+from tidelock.model.zones import UTC
 from tidelock.store.arrays import Misfit, UnknownField
 from tidelock.store.values import ValuesMisfit, array_of
 
@@ -42,8 +43,9 @@ _WORDS = {
 
 
 class JsonlRows:
-    def __init__(self, stream: Any, schema: TableSchema, table: str) -> None:
+    def __init__(self, stream: Any, schema: TableSchema, table: str, zone: str) -> None:
         self._stream = stream
+        self._zone = zone
         self._schema = schema
         self._table = table
         self._decode = _decoder(column.type for column in schema.columns)
@@ -63,6 +65,8 @@ class JsonlRows:
             line += len(block)
             if rows:
                 yield self._batch(rows)
+        if not self._lines and not self._first_row:
+            raise WrongType("It is empty: it has no row.", table=self._table)
 
     def line_of(self, row: int) -> int | None:
         position = row - self._first_row
@@ -71,7 +75,9 @@ class JsonlRows:
     def _row(self, text: bytes, line: int) -> dict[str, Any]:
         try:
             value = self._decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise WrongType(NOT_UTF8, table=self._table, line=line) from error
+        except msgspec.DecodeError as error:
             raise WrongType(
                 f"It is not JSON: {error}.", table=self._table, line=line, text=_shown(text)
             ) from error
@@ -111,7 +117,7 @@ class JsonlRows:
 
     def _column(self, values: list[Any], column: Column) -> pa.Array:
         try:
-            return array_from_json(values, column.type, column.name)
+            return array_from_json(values, column.type, column.name, self._zone)
         except TextMisfit as misfit:
             raise misfit_error(misfit, column, self._table, self._first_row) from misfit
         except ValuesMisfit as misfit:
@@ -162,14 +168,16 @@ def _shown(text: bytes) -> str:
     return told if len(told) <= 80 else told[:79] + "…"
 
 
-def array_from_json(values: Sequence[Any], type_: pa.DataType, path: str) -> pa.Array:
+def array_from_json(
+    values: Sequence[Any], type_: pa.DataType, path: str, zone: str = UTC
+) -> pa.Array:
     """JSON values, or None, as an array of the type."""
     if not pa.types.is_nested(type_) and not pa.types.is_string(type_):
         if takes_text(type_) and all(value is None or type(value) is str for value in values):
-            return array_from_text(pa.array(values, pa.string()), type_)
+            return array_from_text(pa.array(values, pa.string()), type_, zone)
         if not takes_text(type_):
             return array_of(values, type_, path)
-    read = _reader(type_)
+    read = _reader(type_, zone)
     fitted: list[Any] = []
     for position, value in enumerate(values):
         try:
@@ -197,7 +205,9 @@ def _unknown_field(
     raise AssertionError("unreachable")
 
 
-def array_from_json_text(texts: pa.Array, type_: pa.DataType, path: str) -> pa.Array:
+def array_from_json_text(
+    texts: pa.Array, type_: pa.DataType, path: str, zone: str = UTC
+) -> pa.Array:
     """JSON in text, or NULL, as an array of a nested type."""
     decode = _decoder([type_])
     values: list[Any] = []
@@ -207,7 +217,7 @@ def array_from_json_text(texts: pa.Array, type_: pa.DataType, path: str) -> pa.A
         except msgspec.DecodeError as error:
             raise TextMisfit(position, text, f"it is not JSON: {error}") from error
     try:
-        return array_from_json(values, type_, path)
+        return array_from_json(values, type_, path, zone)
     except ValuesMisfit as misfit:
         position, _, reason = misfit.offenders[0]
         raise TextMisfit(position, texts[position].as_py(), reason) from misfit
@@ -225,17 +235,17 @@ def takes_text(type_: pa.DataType) -> bool:
     )
 
 
-def _reader(type_: pa.DataType) -> Read:
+def _reader(type_: pa.DataType, zone: str) -> Read:
     """A function that makes a JSON value a Python value for the type; the store checks its fit."""
     kinds = pa.types
     if kinds.is_struct(type_):
-        return _struct_reader(type_)
+        return _struct_reader(type_, zone)
     if kinds.is_map(type_):
-        return _map_reader(type_)
+        return _map_reader(type_, zone)
     if is_list_like(type_):
-        return _list_reader(type_)
+        return _list_reader(type_, zone)
     if takes_text(type_):
-        parse = parser(type_)
+        parse = parser(type_, zone)
         return lambda value: parse(value) if isinstance(value, str) else value
     return _same
 
@@ -244,8 +254,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _struct_reader(type_: pa.DataType) -> Read:
-    fields = {fold(field.name): _reader(field.type) for field in type_}
+def _struct_reader(type_: pa.DataType, zone: str) -> Read:
+    fields = {fold(field.name): _reader(field.type, zone) for field in type_}
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -255,15 +265,15 @@ def _struct_reader(type_: pa.DataType) -> Read:
     return read
 
 
-def _list_reader(type_: pa.DataType) -> Read:
-    item = _reader(type_.value_type)
+def _list_reader(type_: pa.DataType, zone: str) -> Read:
+    item = _reader(type_.value_type, zone)
     return lambda value: [item(each) for each in value] if isinstance(value, list) else value
 
 
-def _map_reader(type_: pa.DataType) -> Read:
-    key, item = _reader(type_.key_type), _reader(type_.item_type)
+def _map_reader(type_: pa.DataType, zone: str) -> Read:
+    key, item = _reader(type_.key_type, zone), _reader(type_.item_type, zone)
     text = pa.types.is_string(type_.key_type)
-    parse = None if text or pa.types.is_nested(type_.key_type) else parser(type_.key_type)
+    parse = None if text or pa.types.is_nested(type_.key_type) else parser(type_.key_type, zone)
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):

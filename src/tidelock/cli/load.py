@@ -14,14 +14,16 @@ from tidelock.cli import documents
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count
 from tidelock.cli.documents import Document
+from tidelock.cli.options import BranchOption, MessageOption
 from tidelock.cli.table import split_key
 from tidelock.errors import InvalidOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelock import Transaction
+    from tidelock import Table, Transaction
     from tidelock.cli.files import RowFile
+    from tidelock.model.schema import TableSchema
 
 CSV_PANEL = "CSV"
 CREATE_PANEL = "A table that is not there yet"
@@ -63,17 +65,25 @@ def load(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to load into.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="Files or folders; none, or -, is stdin."),
+        typer.Argument(
+            metavar="FILE",
+            help="Files; folders, for the files directly in them; patterns in quotes, such as "
+            "'day/**/*.csv'. None, or -, is stdin.",
+        ),
     ] = None,
     mode: Annotated[
         Mode,
-        typer.Option("--mode", help="append refuses known keys, upsert replaces their rows."),
+        typer.Option(
+            "--mode",
+            help="append refuses known keys; upsert replaces their whole rows, so that a column "
+            "which the file does not have becomes NULL; overwrite replaces the table's content.",
+        ),
     ] = Mode.append,
     format_: Annotated[
         Format | None, typer.Option("--format", "-F", help="Else told from each file's name.")
     ] = None,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "",
-    branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+    message: MessageOption = "",
+    branch: BranchOption = "main",
     operation_id: Annotated[
         str | None,
         typer.Option(
@@ -84,7 +94,9 @@ def load(
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option("--delimiter", "-d", help="Else a comma.", rich_help_panel=CSV_PANEL),
+        typer.Option(
+            "--delimiter", "-d", metavar="TEXT", help="Else a comma.", rich_help_panel=CSV_PANEL
+        ),
     ] = None,
     null: Annotated[
         list[str] | None,
@@ -99,15 +111,18 @@ def load(
         str | None,
         typer.Option(
             "--columns",
-            metavar="A,B,…",
-            help="The columns of files without a header.",
+            metavar="COLUMNS",
+            help="The columns of files without a header, such as id,name.",
             rich_help_panel=CSV_PANEL,
         ),
     ] = None,
     create: Annotated[
         bool,
         typer.Option(
-            "--create", help="Create the table if it is missing.", rich_help_panel=CREATE_PANEL
+            "--create",
+            help="Create the table if it is missing. If it exists, it must be as --schema and "
+            "--key say.",
+            rich_help_panel=CREATE_PANEL,
         ),
     ] = False,
     schema: Annotated[
@@ -133,9 +148,13 @@ def load(
     """Load files into a table as one commit.
 
     All files are loaded, or nothing is: a bad value is reported with its file, line and column.
-    Columns are matched by name. Memory does not grow with the size of the files.
+    Columns are matched by name; those that are not given become NULL, also in rows that an upsert
+    replaces. Text is UTF-8, and times without a zone are read in the session's time zone, which is
+    UTC unless it was set. A file without content is refused: a CSV has at least its header, JSON
+    lines at least one row. Memory does not grow with the size of the files.
     """
     from tidelock.cli.files import Reading, find_files
+    from tidelock.run.session import Engine
 
     if (schema or key) and not create:
         raise InvalidOption("--schema and --key are for --create.")
@@ -144,6 +163,7 @@ def load(
         _one_character(delimiter),
         tuple(null) if null is not None else ("",),
         tuple(name.strip() for name in columns.split(",")) if columns else None,
+        Engine().zone,
     )
     found = find_files(files or [], reading)
     wanted = Load(table, found, mode, _creation(create, schema, key, found))
@@ -186,18 +206,59 @@ def _creation(
     if not create:
         return None
     first = files[0]
-    if schema is None and (first.format != "parquet" or first.name == STDIN):
-        raise InvalidOption(
-            "Only a Parquet file says what its columns are. Give them: "
-            '--schema "id BIGINT NOT NULL, name STRING".'
-        )
 
     def make(transaction: Transaction, table: str) -> None:
-        if table not in transaction.tables():
-            columns: Any = schema if schema is not None else parquet_schema(Path(first.name))
-            transaction.create_table(table, columns, split_key(key))
+        if table in transaction.tables():
+            _refuse_contradiction(transaction.table(table), schema, key)
+            return
+        if schema is None and (first.format != "parquet" or first.name == STDIN):
+            raise InvalidOption(
+                "Only a Parquet file says what its columns are. Give them: "
+                '--schema "id BIGINT NOT NULL, name STRING".'
+            )
+        columns: Any = schema if schema is not None else parquet_schema(Path(first.name))
+        transaction.create_table(table, columns, split_key(key))
 
     return make
+
+
+def _refuse_contradiction(table: Table, schema: str | None, key: str | None) -> None:
+    """A table that is there must be the one that would have been created."""
+    from tidelock.model.ddl import parse_schema, to_ddl
+    from tidelock.model.names import fold
+
+    given, actual = split_key(key), list(table.key)
+    if given is not None and [*map(fold, given)] != [*map(fold, actual)]:
+        shown = f"the key ({', '.join(actual)})" if actual else "no key"
+        raise InvalidOption(
+            f"The table {table.name!r} exists and has {shown}, not ({', '.join(given)}). Leave "
+            "--key out, or load into another table.",
+            table=table.name,
+            expected=given,
+            actual=actual,
+        )
+    if schema is None:
+        return
+    wanted = parse_schema(schema)
+    if _columns_of(wanted, actual) != _columns_of(table.schema, actual):
+        raise InvalidOption(
+            f"The table {table.name!r} exists and has the columns {to_ddl(table.schema)}, not "
+            f"{to_ddl(wanted)}. Leave --schema out, or load into another table.",
+            table=table.name,
+            expected=to_ddl(wanted),
+            actual=to_ddl(table.schema),
+        )
+
+
+def _columns_of(schema: TableSchema, key: list[str]) -> dict[str, tuple[pa.DataType, bool]]:
+    """Types and whether they may be NULL, which a key may not, whether or not that was written."""
+    from tidelock.model.names import fold
+
+    required = {fold(name) for name in key}
+    return {
+        fold(column.name): (column.type, column.nullable and fold(column.name) not in required)
+        for column in schema.columns
+    }
 
 
 def _stage(wanted: Load, transaction: Transaction, advance: Callable[[int], None]) -> int:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelock.cli import documents
+from tidelock.cli import documents, interrupts
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count, seconds, size
 from tidelock.cli.documents import Document
+from tidelock.cli.engines import starting
+from tidelock.cli.options import BranchOption
+from tidelock.cli.writers import Writer, find_writers, show_writers
 
 if TYPE_CHECKING:
     from tidelock.store.repair import RepairReport
@@ -29,7 +32,7 @@ def optimize(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE", help="Which; else all.")
     ] = None,
-    branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+    branch: BranchOption = "main",
     on_spark: Annotated[
         bool, typer.Option("--on-spark", help="Rewrite fragments on Spark's executors.")
     ] = False,
@@ -38,6 +41,10 @@ def optimize(
     with call.open(write=True) as lake:
         states = lake.snapshot(branch).states()
         names = [states[name].name for name in tables] if tables else sorted(states)
+        if on_spark:
+            with call.output.waiting(starting()):
+                _ = lake.spark
+            interrupts.raise_from_now(writes=True)
         with call.output.stepping("optimizing") as step:
             commits = lake.optimize(names, branch=branch, on_spark=on_spark, progress=step)
     call.output.answer(
@@ -57,7 +64,10 @@ def gc(
         typer.Option("--older-than", metavar="AGE", help="30s, 1h30m, 7d: keep what is younger."),
     ] = "7d",
     versions: Annotated[
-        int, typer.Option("--versions", min=0, help="Keep at least so many of each branch.")
+        int,
+        typer.Option(
+            "--versions", metavar="N", min=0, help="Keep at least so many of each branch."
+        ),
     ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Say what would be removed; remove nothing.")
@@ -65,7 +75,9 @@ def gc(
 ) -> None:
     """Remove what nobody needs: old versions, and what writers left that never committed.
 
-    Kept are tags, holds, what readers and writers use now, and whatever is younger than AGE.
+    Kept are tags, holds, what readers and writers use now, and whatever is younger than AGE. When
+    a writer died, every branch gets a commit of kind maintenance first, which changes no row: it
+    keeps that writer, should it wake up, from publishing what is about to be removed.
     Ends with exit code 6 when a table could not be collected; the others were.
     """
     from tidelock.cli import reach
@@ -107,10 +119,22 @@ def _show_garbage(call: Call, document: Document) -> None:
 
 
 def recoveries(call: Call) -> None:
-    """Show what became of operations whose writers died."""
+    """Show what became of operations whose writers died.
+
+    They are settled by whoever writes next once their lease has ended, which is 60 seconds after
+    they died unless it was set. Who is still to be settled is shown below, and by status --json.
+    """
     with call.open() as lake:
         found = [documents.of_recovery(recovery) for recovery in lake.recoveries()]
-    call.output.answer(found, lambda: _show_recoveries(call, found, "No writer has died here."))
+        writers = find_writers(call)
+    ended = any(writer.lease_ended for writer in writers)
+    none = "Nothing has been settled yet." if ended else "No writer has died here."
+
+    def show() -> None:
+        _show_recoveries(call, found, none)
+        show_writers(call, writers)
+
+    call.output.answer(found, show)
 
 
 def _show_recoveries(call: Call, found: list[Document], none: str) -> None:
@@ -134,7 +158,9 @@ def _show_recoveries(call: Call, found: list[Document], none: str) -> None:
 
 def repair(
     call: Call,
-    table: Annotated[str | None, typer.Argument(help="The table with a foreign commit.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="The table with a foreign commit.")
+    ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Make the foreign commit the table's content.")
     ] = False,
@@ -151,24 +177,28 @@ def repair(
     A foreign commit is one that somebody made on a table's Lance HEAD, past Tidelock. It is
     adopted or discarded on an explicit word, never by itself.
     """
-    # Healing on opening would stop at the very intent that is to be discarded.
-    with call.open(write=True, heal=discard_intent is None) as lake:
+    # Opening is not to heal: repair itself does, and says what it settled. Also, healing would stop
+    # at the very intent that is to be discarded.
+    with call.open(write=True, heal=False) as lake:
         report = lake.repair(table, adopt=adopt, discard=discard, discard_intent=discard_intent)
-    call.output.answer(_of_repair(report), lambda: _show_repair(call, report))
+        writers = find_writers(call)
+    call.output.answer(_of_repair(report, writers), lambda: _show_repair(call, report, writers))
 
 
-def _of_repair(report: RepairReport) -> Document:
+def _of_repair(report: RepairReport, writers: list[Writer]) -> Document:
     return {
         "recovered": [documents.of_recovery(recovery) for recovery in report.recovered],
         "foreign_commits": [documents.of_foreign(foreign) for foreign in report.foreign],
         "adopted": documents.of_commit(report.adopted) if report.adopted else None,
         "discarded": report.discarded,
+        "intents": [documents.of_writer(writer) for writer in writers],
     }
 
 
-def _show_repair(call: Call, report: RepairReport) -> None:
+def _show_repair(call: Call, report: RepairReport, writers: list[Writer]) -> None:
     output = call.output
     if report.recovered:
+        output.line(f"Settled {count(len(report.recovered), 'operation')}:")
         _show_recoveries(call, [documents.of_recovery(one) for one in report.recovered], "")
         output.line()
     if report.adopted:
@@ -186,5 +216,8 @@ def _show_repair(call: Call, report: RepairReport) -> None:
         )
         output.line()
         output.line("Decide for each: tidelock repair TABLE --adopt, or --discard")
-    elif not report.recovered:
+    else:
         output.line("Nothing needs a decision.")
+    if writers:
+        output.line("These writers live, or their lease has not ended yet:")
+    show_writers(call, writers)

@@ -10,6 +10,7 @@ from tidelock.cli import documents
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count, moment, seconds
 from tidelock.cli.documents import Document
+from tidelock.cli.writers import Writer, find_writers, show_writers
 
 if TYPE_CHECKING:
     from tidelock import Lake
@@ -68,15 +69,18 @@ def init(
 
 def status(
     call: Call,
-    branch: Annotated[str, typer.Option("--branch", "-b", help="Whose tables to list.")] = "main",
+    branch: Annotated[
+        str, typer.Option("--branch", "-b", metavar="BRANCH", help="Whose tables to list.")
+    ] = "main",
 ) -> None:
     """Show a lake as a whole: branches, tables, who is writing, what needs a decision."""
     with call.open() as lake:
-        document = _status(lake, branch)
-    call.output.answer(document, lambda: _show_status(call, document))
+        writers = find_writers(call)
+        document = _status(lake, branch, writers)
+    call.output.answer(document, lambda: _show_status(call, document, writers))
 
 
-def _status(lake: Lake, branch: str) -> Document:
+def _status(lake: Lake, branch: str, writers: list[Writer]) -> Document:
     return {
         "uri": lake.uri,
         "id": lake.info.id,
@@ -86,7 +90,7 @@ def _status(lake: Lake, branch: str) -> Document:
         "branch": branch,
         "tables": [documents.of_table(state) for state in lake.tables(branch=branch)],
         "tags": len(lake.tags()),
-        "intents": [documents.of_intent(intent) for intent in lake.intents()],
+        "intents": [documents.of_writer(writer) for writer in writers],
         "unreadable_intents": [
             documents.of_unreadable(intent) for intent in lake.unreadable_intents()
         ],
@@ -108,7 +112,7 @@ def _branch(lake: Lake, name: str) -> Document:
     }
 
 
-def _show_status(call: Call, document: Document) -> None:
+def _show_status(call: Call, document: Document, writers: list[Writer]) -> None:
     output = call.output
     output.facts(
         [
@@ -138,16 +142,7 @@ def _show_status(call: Call, document: Document) -> None:
         ],
         'No tables yet. Create one: tidelock table create orders "id BIGINT NOT NULL" --key id',
     )
-    if document["intents"]:
-        output.line()
-        output.listing(
-            ["writing now", "branch", "owner", "since", "message"],
-            [
-                [i["actor"], i["branch"], i["owner"], seconds(i["created"]), i["message"]]
-                for i in document["intents"]
-            ],
-            "",
-        )
+    show_writers(call, writers)
     _show_decisions(call, document)
 
 

@@ -1,40 +1,65 @@
-"""Places in the history as they are written on the command line."""
+"""Places in the history as they are written on the command line.
+
+Owns: what a POINT means. Digits are a version of the branch; other text is a tag, else a commit id,
+else a time, which stands for the newest commit of the branch by then.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tidelock import Lake
-from tidelock.errors import CommitNotFound, InvalidOption
+from tidelock import Lake, Snapshot
+from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
 from tidelock.model.commit import Commit
+from tidelock.store.branches import MAIN
 
 
-def point(text: str) -> int | str | datetime:
-    """A place in the history: a version, a moment, a tag or a commit id."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+def point(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+@contextmanager
+def named(text: str) -> Iterator[None]:
+    """Says of a place that there is not what it may have been meant to be."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    # A tag may look like a date; a moment has a time of day.
-    return moment if len(text) > len("2026-03-01") else text
-
-
-def find_commit(lake: Lake, text: str, branch: str) -> Commit:
-    """The commit that a version, a tag, a moment or a commit id names."""
-    try:
-        return lake.find_commit(point(text), branch=branch)
+        yield
     except CommitNotFound as error:
         raise CommitNotFound(
-            f"There is no commit and no tag {text!r}. `tidelock log` and `tidelock tag list` show "
-            "what there is.",
+            f"There is no commit and no tag called {text!r}. `tidelock log` and `tidelock tag "
+            "list` show what there is.",
             commit=text,
         ) from error
 
 
+def find_commit(lake: Lake, text: str, branch: str) -> Commit:
+    """The commit that a point names."""
+    place = point(text)
+    try:
+        with named(text):
+            return lake.find_commit(place, branch=branch)
+    except VersionNotFound as error:
+        if isinstance(place, int):
+            raise
+        raise VersionNotFound(
+            f"Nothing had been committed to branch {branch!r} at {text!r}. `tidelock log` shows "
+            "when the commits were made.",
+            branch=branch,
+            at=text,
+        ) from error
+
+
+def find_snapshot(lake: Lake, text: str | None, branch: str | None) -> Snapshot:
+    """The snapshot at a point, else the newest. A tag or commit id needs no branch."""
+    if text is None:
+        return lake.snapshot(branch or MAIN)
+    if branch is None and isinstance(point(text), str):
+        return lake.snapshot(commit=find_commit(lake, text, MAIN).id)
+    return lake.snapshot(branch or MAIN, version=version_on(lake, text, branch or MAIN))
+
+
 def version_on(lake: Lake, text: str, branch: str) -> int:
-    """The version of `branch` that a version, a tag or a commit id names."""
+    """The version of `branch` that a point names."""
     place = point(text)
     if isinstance(place, int):
         return lake.snapshot(branch, version=place).version

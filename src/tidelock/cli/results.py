@@ -12,6 +12,7 @@ Owns: the formats of `tidelock sql`. All of them are exact: a value that is read
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from tidelock.cli.cells import column_values
+from tidelock.cli.cells import column_values, shown_values
 from tidelock.cli.output import Output
 from tidelock.errors import InvalidOption
 
@@ -38,7 +39,7 @@ BY_SUFFIX = {
 
 
 def show_rows(output: Output, rows: pa.Table) -> None:
-    columns = [column_values(column) for column in rows.columns]
+    columns = [shown_values(column) for column in rows.columns]
     numeric = [is_number(field.type) for field in rows.schema]
     output.rows(rows.schema.names, list(zip(*columns, strict=True)), numeric)
 
@@ -81,6 +82,20 @@ def choose_format(given: str | None, file: Path | None) -> str:
             file=str(file),
         )
     return found
+
+
+def check_target(file: Path) -> None:
+    """Refuse a file that cannot be written, before the rows for it are computed."""
+    folder = file.parent
+    reason = None
+    if file.is_dir():
+        reason = "it is a folder"
+    elif not folder.is_dir():
+        reason = f"there is no folder {str(folder)!r}"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"the folder {str(folder)!r} may not be written to"
+    if reason is not None:
+        raise InvalidOption(f"{str(file)!r} cannot be written: {reason}.", file=str(file))
 
 
 def write_rows(rows: pa.Table, format_: str, file: Path | None) -> None:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidelock.cli import interrupts
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count
+from tidelock.cli.engines import starting
+from tidelock.cli.options import SNAPSHOT_PANEL, AtOption, SnapshotBranchOption
 from tidelock.errors import InvalidOption, QueryFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from tidelock import Snapshot
 
 ROWS_SHOWN = 100
-SNAPSHOT_PANEL = "The snapshot"
 ENGINE_PANEL = "The engine"
 EXAMPLE = """
 tidelock sql "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
@@ -47,50 +50,62 @@ def sql(
         str | None, typer.Argument(metavar="QUERY", help="The query; - reads it from stdin.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Read the query from a file.")
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the query from a file."),
     ] = None,
     format_: Annotated[
         Format | None,
         typer.Option("--format", "-F", help="Else by the name of the output file, else a table."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the result to a file.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result to a file."),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=0, help="How many rows; 0 is all. A table shows 100, others all."
+            "--limit",
+            "-n",
+            metavar="N",
+            min=0,
+            help="How many rows; 0 is all. A table shows 100, others all.",
         ),
     ] = None,
-    branch: Annotated[
-        str, typer.Option("--branch", "-b", help="The branch.", rich_help_panel=SNAPSHOT_PANEL)
-    ] = "main",
+    branch: SnapshotBranchOption = None,
+    at: AtOption = None,
     version: Annotated[
         int | None,
-        typer.Option("--version", min=0, help="A version.", rich_help_panel=SNAPSHOT_PANEL),
-    ] = None,
-    at: Annotated[
-        str | None,
         typer.Option(
-            "--at",
-            metavar="MOMENT",
-            help="A moment, such as 2026-03-01T12:00Z.",
+            "--version",
+            metavar="VERSION",
+            min=0,
+            help="Short for --at with a version.",
             rich_help_panel=SNAPSHOT_PANEL,
         ),
     ] = None,
     tag: Annotated[
-        str | None, typer.Option("--tag", help="A tag.", rich_help_panel=SNAPSHOT_PANEL)
+        str | None,
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            help="Short for --at with a tag.",
+            rich_help_panel=SNAPSHOT_PANEL,
+        ),
     ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
-            "--engine", help="spark or sail. Else $TIDELOCK_ENGINE.", rich_help_panel=ENGINE_PANEL
+            "--engine",
+            metavar="ENGINE",
+            help="spark, or sail, which starts sooner. Else $TIDELOCK_ENGINE.",
+            rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,
     master: Annotated[
         str | None,
         typer.Option(
             "--master",
+            metavar="MASTER",
             help="Of the Spark to start, such as local[4]. Else $TIDELOCK_SPARK_MASTER.",
             rich_help_panel=ENGINE_PANEL,
         ),
@@ -99,6 +114,7 @@ def sql(
         str | None,
         typer.Option(
             "--remote",
+            metavar="URL",
             help="A Spark Connect server, sc://host:15002. Else $TIDELOCK_SPARK_REMOTE.",
             rich_help_panel=ENGINE_PANEL,
         ),
@@ -108,15 +124,33 @@ def sql(
 
     --json gives one document with the snapshot, the columns and the rows; --format json gives the
     rows alone, --format jsonl one object per line. Decimals are strings, moments ISO 8601 in UTC.
+    Apache Spark takes some seconds to start; --engine sail is quick for small questions.
     """
+    from tidelock.cli import reach, results
+
     text = read_query(query, file)
     form = _form(call, format_, output)
+    if output is not None:
+        results.check_target(output)
+    place = _one_point(at, version, tag)
     rows_max = limit if limit is not None else (ROWS_SHOWN if form == "table" else 0)
     with call.open(engine=engine, master=master, remote=remote) as lake:
-        snapshot = lake.snapshot(branch, version=version, at=at, tag=tag)
-        with call.output.waiting("running the query"), query_errors():
-            rows, more = _fetch(snapshot, text, rows_max, counted=form == "table")
+        snapshot = reach.find_snapshot(lake, place, branch)
+        with query_errors():
+            with call.output.waiting(starting(engine, master, remote)):
+                frame = snapshot.sql(text)
+            # The engine may have put its own handler in place.
+            interrupts.raise_from_now(writes=False)
+            with call.output.waiting("Running the query…"):
+                rows, more = _fetch(frame, rows_max, counted=form == "table")
         _give(call, form, output, snapshot, rows, more)
+
+
+def _one_point(at: str | None, version: int | None, tag: str | None) -> str | None:
+    given = [str(one) for one in (at, version, tag) if one is not None]
+    if len(given) > 1:
+        raise InvalidOption("A snapshot is named by one of --at, --version and --tag.", given=given)
+    return given[0] if given else None
 
 
 def read_query(query: str | None, file: Path | None) -> str:
@@ -153,9 +187,8 @@ def _form(call: Call, given: Format | None, file: Path | None) -> str:
     return form
 
 
-def _fetch(snapshot: Snapshot, query: str, rows_max: int, *, counted: bool) -> tuple[pa.Table, int]:
+def _fetch(frame: DataFrame, rows_max: int, *, counted: bool) -> tuple[pa.Table, int]:
     """The first rows, and how many more there are, if that is asked for."""
-    frame = snapshot.sql(query)
     if not rows_max:
         return frame.toArrow(), 0
     rows = frame.limit(rows_max + 1).toArrow()

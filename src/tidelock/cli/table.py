@@ -11,12 +11,17 @@ from tidelock.cli import documents
 from tidelock.cli.call import Call, command
 from tidelock.cli.cells import count, size
 from tidelock.cli.documents import Document
+from tidelock.cli.options import (
+    AtOption,
+    BranchOption,
+    MessageOption,
+    SnapshotBranchOption,
+    TableArgument,
+)
 
 if TYPE_CHECKING:
     from tidelock import Table
 
-NameArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table.")]
-BranchOption = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]
 KeyOption = Annotated[
     str | None,
     typer.Option("--key", "-k", metavar="COLUMNS", help="The key, such as id or region,id."),
@@ -41,16 +46,19 @@ def split_key(key: str | None) -> list[str] | None:
 
 def create(
     call: Call,
-    name: NameArgument,
+    name: TableArgument,
     schema: Annotated[
         str | None, typer.Argument(metavar="SCHEMA", help="The columns, in Spark's DDL.")
     ] = None,
     key: KeyOption = None,
     like: Annotated[
-        Path | None, typer.Option("--like", help="Take the columns from a Parquet file instead.")
+        Path | None,
+        typer.Option(
+            "--like", metavar="FILE", help="Take the columns from a Parquet file instead."
+        ),
     ] = None,
     branch: BranchOption = "main",
-    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "",
+    message: MessageOption = "",
 ) -> None:
     """Create an empty table."""
     from tidelock.cli.files import parquet_schema
@@ -69,10 +77,13 @@ def create(
     )
 
 
-def list_(call: Call, branch: BranchOption = "main") -> None:
-    """List the tables of a branch."""
+def list_(call: Call, branch: SnapshotBranchOption = None, at: AtOption = None) -> None:
+    """List the tables of a snapshot."""
+    from tidelock.cli import reach
+
     with call.open() as lake:
-        found = [documents.of_table(state) for state in lake.tables(branch=branch)]
+        snapshot = reach.find_snapshot(lake, at, branch)
+        found = [documents.of_table(state) for state in snapshot.tables()]
     call.output.answer(
         found,
         lambda: call.output.listing(
@@ -88,17 +99,21 @@ def list_(call: Call, branch: BranchOption = "main") -> None:
 
 def show(
     call: Call,
-    name: NameArgument,
+    name: TableArgument,
     rows: Annotated[
-        int, typer.Option("--rows", "-r", min=0, help="Show so many of its rows too.")
+        int,
+        typer.Option("--rows", "-r", metavar="N", min=0, help="Show so many of its rows too."),
     ] = 0,
-    branch: BranchOption = "main",
+    branch: SnapshotBranchOption = None,
+    at: AtOption = None,
 ) -> None:
     """Show a table: its columns, its key, how much it holds and where it is."""
+    from tidelock.cli import reach
+
     with call.open() as lake:
-        snapshot = lake.snapshot(branch)
+        snapshot = reach.find_snapshot(lake, at, branch)
         table = snapshot.table(name)
-        document = {"branch": branch, "version": snapshot.version, **_describe(table)}
+        document = {"branch": snapshot.branch, "version": snapshot.version, **_describe(table)}
         sample = table.to_arrow(limit=rows) if rows else None
     if sample is not None:
         from tidelock.cli.results import rows_as_objects
@@ -149,12 +164,11 @@ def _show_table(call: Call, document: Document, sample: Any) -> None:
         "",
     )
     output.line()
-    indexed = f"{document['indexed_rows']:,} of {count(document['rows'], 'row')}"
     output.facts(
         [
             ("rows", f"{document['rows']:,}"),
             ("size", f"{size(document['bytes'])} in {count(document['fragments'], 'fragment')}"),
-            *([("key index", indexed)] if key else []),
+            *([("key index", _indexed(document))] if key else []),
             ("changed in", f"version {document['changed']}"),
             ("id", document["id"]),
             ("path", document["path"]),
@@ -167,7 +181,15 @@ def _show_table(call: Call, document: Document, sample: Any) -> None:
         show_rows(output, sample)
 
 
-def mirror(call: Call, name: NameArgument) -> None:
+def _indexed(document: Document) -> str:
+    from tidelock.store.folding import INDEX_ROWS_MIN
+
+    if not document["indexed_rows"] and document["rows"] < INDEX_ROWS_MIN:
+        return f"none yet (from {INDEX_ROWS_MIN:,} rows)"
+    return f"{document['indexed_rows']:,} of {count(document['rows'], 'row')}"
+
+
+def mirror(call: Call, name: TableArgument) -> None:
     """Make the Lance HEAD of a table equal to main, so that any Lance reader can open it."""
     with call.open(write=True) as lake:
         made = lake.mirror(name)
@@ -183,9 +205,9 @@ def mirror(call: Call, name: NameArgument) -> None:
 
 def drop(
     call: Call,
-    name: NameArgument,
+    name: TableArgument,
     branch: BranchOption = "main",
-    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "",
+    message: MessageOption = "",
 ) -> None:
     """Drop a table. Earlier versions still show it while they are retained."""
     with call.open(write=True) as lake:

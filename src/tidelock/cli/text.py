@@ -7,10 +7,13 @@ Owns: what text means in a CSV field, and in a JSON string where JSON has no val
     DECIMAL(p, s)           1.5; never rounded
     BOOLEAN                 true false, t f, yes no, y n, 1 0, in any case
     DATE                    2026-03-01
-    TIMESTAMP               2026-03-01 12:00:00.5, with or without Z or +02:00; without it is UTC
+    TIMESTAMP               2026-03-01 12:00:00.5, with or without Z or +02:00; without, it is
+                            read in the session's time zone
     TIMESTAMP_NTZ           the same without a zone
     BINARY                  base64
     STRING                  itself
+
+A file of text is UTF-8, with or without a byte-order mark.
 
 Arrow converts whole columns at once; what it refuses is looked at value by value, which either
 finds that the text is one of the above after all, or finds the first that is not.
@@ -30,6 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
+from tidelock.model.zones import UTC as UTC_ZONE
+from tidelock.model.zones import instant_of, instants_of
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -50,6 +55,38 @@ _FLOATS = {
 }
 
 
+NOT_UTF8 = "It is not UTF-8 text. Convert it first, such as: iconv -f LATIN1 -t UTF-8."
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+HEAD_BYTES = 1024
+
+
+class NotUtf8(ValueError):
+    """Bytes that are text of another encoding, or no text."""
+
+
+class Utf8Stream:
+    """A stream without its byte-order mark. What begins as UTF-16 and UTF-32 do is refused: bytes
+    of theirs may well be UTF-8 that means something else."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._begun = False
+
+    def read(self, size: int = -1) -> bytes:
+        piece: bytes = self._stream.read(size)
+        if self._begun:
+            return piece
+        self._begun = True
+        if piece.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in piece[:HEAD_BYTES]:
+            raise NotUtf8
+        if piece.startswith(BYTE_ORDER_MARK):
+            # An empty piece would mean the end.
+            return piece[len(BYTE_ORDER_MARK) :] or self.read(size)
+        return piece
+
+
 class TextMisfit(ValueError):
     """Text that is no value of the type. `position` is its place in the array."""
 
@@ -60,35 +97,35 @@ class TextMisfit(ValueError):
         self.reason = reason
 
 
-def array_from_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+def array_from_text(texts: pa.Array, type_: pa.DataType, zone: str = UTC_ZONE) -> pa.Array:
     """The texts, or NULLs, as an array of a type that is not nested."""
     if pa.types.is_string(type_):
         return texts
-    quick = _convert_at_once(texts, type_)
-    return _convert_one_by_one(texts, type_) if quick is None else quick
+    quick = _convert_at_once(texts, type_, zone)
+    return _convert_one_by_one(texts, type_, zone) if quick is None else quick
 
 
-def _convert_at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
+def _convert_at_once(texts: pa.Array, type_: pa.DataType, zone: str) -> pa.Array | None:
     try:
         if pa.types.is_binary(type_):
             return None
         if type_ == TIMESTAMP:
-            return _moments(texts)
+            return _moments(texts, zone)
         if pa.types.is_integer(type_) and _any_contains(texts, "x"):
             return None  # Arrow would read 0x10 as 16.
         converted = pc.cast(texts, type_)
-    except pa.ArrowInvalid:
+    except ValueError:
         return None
     if pa.types.is_floating(type_) and not _all_finite(converted):
         return None  # Arrow reads 1e999 as infinity.
     return converted
 
 
-def _moments(texts: pa.Array) -> pa.Array:
+def _moments(texts: pa.Array, zone: str) -> pa.Array:
     try:
         return pc.cast(texts, TIMESTAMP)
     except pa.ArrowInvalid:
-        return pc.cast(pc.cast(texts, TIMESTAMP_NTZ), TIMESTAMP)
+        return instants_of(pc.cast(texts, TIMESTAMP_NTZ), zone)
 
 
 def _any_contains(texts: pa.Array, piece: str) -> bool:
@@ -99,8 +136,8 @@ def _all_finite(values: pa.Array) -> bool:
     return pc.all(pc.is_finite(values)).as_py() is not False
 
 
-def _convert_one_by_one(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    parse = parser(type_)
+def _convert_one_by_one(texts: pa.Array, type_: pa.DataType, zone: str) -> pa.Array:
+    parse = parser(type_, zone)
     values: list[Any] = []
     for position, text in enumerate(texts.to_pylist()):
         try:
@@ -110,7 +147,7 @@ def _convert_one_by_one(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def parser(type_: pa.DataType) -> Callable[[str], Any]:
+def parser(type_: pa.DataType, zone: str = UTC_ZONE) -> Callable[[str], Any]:
     """A function that makes one text a value of the type, or raises ValueError with the reason."""
     kinds = pa.types
     if kinds.is_string(type_):
@@ -120,7 +157,7 @@ def parser(type_: pa.DataType) -> Callable[[str], Any]:
     if kinds.is_decimal(type_):
         return lambda text: _decimal(text.strip(), type_.precision, type_.scale)
     if kinds.is_timestamp(type_):
-        return lambda text: _moment(text.strip(), zoned=type_.tz is not None)
+        return lambda text: _moment(text.strip(), zone if type_.tz else None)
     for matches, parse in _PARSERS:
         if matches(type_):
             return lambda text: parse(text.strip())
@@ -182,23 +219,23 @@ def _date(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def _moment(text: str, *, zoned: bool) -> datetime:
+def _moment(text: str, zone: str | None) -> datetime:
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError("it is not a moment such as 2026-03-01 12:00:00")
     fraction = match[3] or ""
     if len(fraction.rstrip("0")) > len(".123456"):
         raise ValueError("it is finer than microseconds")
-    if match[4] and not zoned:
+    if match[4] and zone is None:
         raise ValueError("it has a time zone")
     if fraction:
         # Python reads three or six digits.
         text = text.replace(fraction, fraction[:7].ljust(7, "0"), 1)
     moment = datetime.fromisoformat(text.replace(" Z", "Z").replace(" +", "+").replace(" -", "-"))
-    if not zoned:
+    if zone is None:
         return moment
     try:
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC) if moment.tzinfo else instant_of(moment, zone)
     except OverflowError as error:
         raise ValueError("it is out of range") from error
 

@@ -18,7 +18,14 @@ from tidelock.cli import cells
         (None, pa.int64(), None),
         (2**63 - 1, pa.int64(), 2**63 - 1),
         (0.1, pa.float64(), 0.1),
+        (0.1, pa.float32(), 0.1),
+        (16777216.0, pa.float32(), 16777216.0),
+        (3.4028234663852886e38, pa.float32(), 3.4028235e38),
+        ([0.1, None], pa.list_(pa.float32()), [0.1, None]),
+        ({"a": 0.1}, pa.struct([("a", pa.float32())]), {"a": 0.1}),
+        ([("a", 0.1)], pa.map_(pa.string(), pa.float32()), {"a": 0.1}),
         (float("nan"), pa.float64(), "NaN"),
+        (float("inf"), pa.float32(), "Infinity"),
         (float("-inf"), pa.float64(), "-Infinity"),
         (Decimal("1.50"), pa.decimal128(12, 2), "1.50"),
         (Decimal("0E-10"), pa.decimal128(38, 10), "0.0000000000"),
@@ -95,3 +102,11 @@ def test_a_moment_is_told_to_the_second_in_listings() -> None:
         "2026-03-01 01:02:03Z"
     )
     assert cells.seconds(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (7300, "2 h"), (86_400, "1 day"), (9e5, "10 days")],
+)
+def test_a_duration_is_told_in_the_unit_that_fits(number: float, told: str) -> None:
+    assert cells.duration(number) == told

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ import typer
 from command_line import Cli
 
 from tidelock.cli.failures import EXIT_CODES
-from tidelock.cli.main import app
+from tidelock.cli.program import app
 
 EXPECTED = {
     "init", "status", "load", "sql", "log", "show", "diff", "optimize", "gc", "recoveries",
@@ -54,9 +58,62 @@ def test_the_program_shows_its_version(cli: Cli) -> None:
 
 @pytest.mark.parametrize("arguments", [["lgo"], ["log", "--limt", "3"], ["show"], ["load"]])
 def test_a_wrong_command_line_ends_with_two(cli: Cli, arguments: list[str]) -> None:
-    assert "Try 'tidelock" in cli(*arguments, code=2).err
+    told = cli(*arguments, code=2).err
+    assert told.startswith("error: ")
+    assert "Try 'tidelock" in told
     error = cli(*arguments, "--json", code=2).error
     assert error["condition"] == "USAGE"
+
+
+def test_a_choice_that_there_is_not_is_told_with_those_there_are(cli: Cli) -> None:
+    told = cli("load", "orders", "--mode", "replace", code=2).err
+    assert told.splitlines() == [
+        "error: Invalid value for '--mode': 'replace' is not one of 'append', 'upsert', "
+        "'overwrite'.",
+        "Try 'tidelock load --help'.",
+    ]
+
+
+# Their help lists what they take.
+CHOICES = {"mode", "format_"}
+
+
+@pytest.mark.parametrize("path", sorted(EXPECTED))
+def test_what_an_option_takes_is_named_for_what_it_is(path: str) -> None:
+    for parameter in every_command()[path].params:
+        if not getattr(parameter, "is_flag", False) and parameter.name not in CHOICES:
+            assert parameter.metavar, parameter.name
+
+
+def test_upsert_says_that_it_replaces_whole_rows(cli: Cli) -> None:
+    told = " ".join(cli("load", "--help").out.replace("│", " ").split())
+    assert "upsert replaces their whole rows" in told
+    assert "becomes NULL" in told
+
+
+HEAVY = ("lance", "pyarrow", "obstore", "sqlglot", "pyspark", "pandas", "numpy")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["load", "--help"], ["log", "--limt"], ["log"], ["log", "-l", "none"]]
+)
+def test_help_and_refusals_load_no_library_of_the_store(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from tidelock.cli.main import run; run(sys.argv[1:]); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    environment = {key: text for key, text in os.environ.items() if key != "TIDELOCK_LAKE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,14 @@ def test_diff_shows_the_changed_rows_of_a_table(history: Cli) -> None:
     assert "No row of orders changed" in history("diff", 4, "--table", "orders").out
 
 
+def test_diff_backwards_is_refused(history: Cli) -> None:
+    told = history("diff", 4, 2, code=3).err
+    assert "tidelock diff 2 4" in told
+    history("tag", "q1", "--at", 2)
+    assert "version 4, is after TO, version 2" in history("diff", 4, "q1", code=3).err
+    assert "is after TO" in history("diff", 4, 2, "--table", "orders", code=3).err
+
+
 def test_diff_takes_tags_and_ids_of_the_branch(history: Cli) -> None:
     history("tag", "q1", "--version", 2)
     commit = history("show", 4, "--json").document["id"]
@@ -125,6 +133,78 @@ def test_a_branch_starts_at_a_tag_an_id_or_a_moment(history: Cli) -> None:
     at = ("--at", commit["time"])
     assert history("branch", "create", "c", *at, "--json").document["version"] == 3
     history("branch", "create", "d", "--at", "nothing", code=3)
+
+
+POINTS = ["version", "id", "tag", "time"]
+
+
+@pytest.mark.parametrize("kind", POINTS)
+def test_a_point_is_taken_alike_everywhere(history: Cli, kind: str) -> None:
+    """Version 2: there is one table, with two rows."""
+    history("tag", "q1", "--at", 2)
+    commit = history("show", 2, "--json").document
+    point = {**commit, "tag": "q1"}[kind]
+    assert history("show", point, "--json").document == commit
+    assert history("diff", 0, point, "--json").document["to"] == 2
+    assert history("diff", point, "--json").document["from"] == 2
+    assert len(history("table", "list", "--at", point, "--json").document) == 1
+    shown = history("table", "show", "orders", "--at", point, "-r", 9, "--json").document
+    assert (shown["version"], len(shown["sample"])) == (2, 2)
+    assert history("branch", "create", "b", "--at", point, "--json").document["version"] == 2
+    assert history("tag", "t", "--at", point, "--json").document["version"] == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show",),
+        ("diff",),
+        ("diff", 0),
+        ("table", "list", "--at"),
+        ("table", "show", "orders", "--at"),
+        ("branch", "create", "b", "--at"),
+        ("tag", "t", "--at"),
+        ("sql", "SELECT 1", "--at"),
+    ],
+)
+def test_a_point_that_there_is_not_is_refused_alike_everywhere(
+    history: Cli, command: tuple[str, ...]
+) -> None:
+    told = history(*command, "nothing", code=3).err
+    assert told.startswith("error: There is no commit and no tag called 'nothing'.")
+
+
+def test_a_tag_needs_no_branch_and_contradicts_another(history: Cli) -> None:
+    history("branch", "create", "dev")
+    history("load", "orders", "-b", "dev", "--format", "csv", stdin=b"id\n7\n")
+    history("tag", "on-dev", "-b", "dev")
+    shown = ("table", "show", "orders", "--at", "on-dev", "--json")
+    assert history(*shown).document["rows"] == 4
+    assert history(*shown, "-b", "dev").document["rows"] == 4
+    assert "not in the history of branch 'main'" in history(*shown, "-b", "main", code=3).err
+
+
+def test_a_time_before_the_first_commit_is_called_so(history: Cli) -> None:
+    told = history("table", "list", "--at", "2020-01-01T00:00Z", code=3).err
+    assert "Nothing had been committed to branch 'main' at '2020-01-01T00:00Z'" in told
+
+
+def test_times_are_spelt_for_people_and_for_programs(history: Cli) -> None:
+    at = b"id,at\n9,2026-03-01 12:00:00\n"
+    history("load", "orders", "--format", "csv", stdin=at)
+    assert "2026-03-01 12:00:00Z" in history("table", "show", "orders", "-r", 9).out
+    assert "2026-03-01 12:00:00Z" in history("diff", 4, "-t", "orders").out
+    shown = history("diff", 4, "-t", "orders", "--json").document["rows"]
+    assert shown[0]["at"] == "2026-03-01T12:00:00Z"
+    time = history("show", 4, "--json").document["time"]
+    assert time.endswith("Z")
+    assert "T" in time
+    assert time.replace("T", " ") in history("show", 4).out
+    assert time[:19].replace("T", " ") + "Z" in history("log").out
+
+
+def test_a_small_table_says_from_when_on_its_key_is_indexed(shop: Cli) -> None:
+    assert "none yet (from 32,768 rows)" in shop("table", "show", "orders").out
 
 
 def test_tags_are_made_in_two_ways(history: Cli) -> None:

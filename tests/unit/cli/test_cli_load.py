@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import Cli, rows_of
+from command_line import ORDERS, Cli, rows_of
 
 EVENTS = (
     "id BIGINT NOT NULL, d DECIMAL(38,10), f DOUBLE, b BOOLEAN, day DATE, at TIMESTAMP, "
@@ -74,14 +74,28 @@ def test_many_files_of_many_formats_are_one_commit(shop: Cli, tmp_path: Path) ->
     assert commits[0]["message"] == "load a.tsv, b.csv.gz, c.jsonl and 1 more"
 
 
-def test_a_folder_stands_for_the_files_of_rows_in_it(shop: Cli, tmp_path: Path) -> None:
+def test_a_folder_stands_for_the_files_directly_in_it(shop: Cli, tmp_path: Path) -> None:
     (tmp_path / "day" / "part=1").mkdir(parents=True)
     (tmp_path / "day" / "part=1" / "x.csv").write_text("id\n1\n")
     (tmp_path / "day" / "y.csv").write_text("id\n2\n")
     (tmp_path / "day" / "_SUCCESS").write_text("")
     (tmp_path / "day" / ".hidden.csv").write_text("id\n3\n")
     shop("load", "orders", "day")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [2]
+    (tmp_path / "outer").mkdir()
+    (tmp_path / "day").rename(tmp_path / "outer" / "day")
+    told = shop("load", "orders", "outer", code=3).err
+    assert "'outer/**/*.csv'" in told
+    shop("load", "orders", "outer/**/*.csv", "--mode", "upsert")
     assert [row["id"] for row in rows_of(shop, "orders")] == [1, 2]
+
+
+def test_a_folder_of_several_kinds_is_refused(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (tmp_path / "b.json").write_text('{"id": 2}\n')
+    assert "several kinds: csv, jsonl" in shop("load", "orders", ".", code=3).err
+    shop("load", "orders", "*.csv")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1]
 
 
 def test_what_is_shown_as_json_is_loaded_as_the_same_row(shop: Cli) -> None:
@@ -275,9 +289,113 @@ def test_a_load_that_cannot_be_says_why(
     assert told in shop("load", *arguments, code=3).err
 
 
-def test_an_empty_file_loads_no_rows(shop: Cli) -> None:
-    assert shop("load", "orders", "--format", "csv", "--json", stdin=b"").document["read"] == 0
-    assert shop("load", "orders", "--format", "jsonl", "--json", stdin=b"\n").document["read"] == 0
+@pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b""),
+        ("a.csv", b"\xef\xbb\xbf"),
+        ("a.csv", b"\n\n"),
+        ("a.csv.gz", gzip.compress(b"")),
+        ("a.jsonl", b""),
+        ("a.jsonl", b"\xef\xbb\xbf\n"),
+        ("a.jsonl", b"\n \n"),
+    ],
+)
+def test_a_file_without_content_is_refused_and_the_table_stays(
+    shop: Cli, tmp_path: Path, name: str, content: bytes, mode: str
+) -> None:
+    shop("load", "orders", "--format", "csv", stdin=b"id\n1\n")
+    (tmp_path / name).write_bytes(content)
+    told = shop("load", "orders", name, "--mode", mode, code=3).err
+    assert told.startswith(f"error: {name}: It is empty")
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1]
+    assert len(shop("log", "--json").document) == 2
+
+
+def test_nothing_on_stdin_is_refused(shop: Cli) -> None:
+    for form in ("csv", "jsonl"):
+        told = shop("load", "orders", "--format", form, "--mode", "overwrite", code=3).err
+        assert told.startswith("error: stdin: It is empty")
+    columns = ("--format", "csv", "--columns", "id")
+    assert "It is empty." in shop("load", "orders", *columns, code=3).err
+
+
+def test_a_header_without_rows_is_a_file_of_no_rows(shop: Cli) -> None:
+    shop("load", "orders", "--format", "csv", stdin=b"id\n1\n")
+    load = ("load", "orders", "--format", "csv", "--mode", "overwrite", "--json")
+    assert shop(*load, stdin=b"id,amount\n").document["read"] == 0
+    assert rows_of(shop, "orders") == []
+
+
+ENCODED = {
+    "Latin-1 in a value": ("a.csv", "id,customer\n1,André\n".encode("latin-1")),
+    "Latin-1 in a header": ("a.csv", "id,é\n1,x\n".encode("latin-1")),
+    "UTF-16": ("a.csv", "id,customer\n1,x\n".encode("utf-16")),
+    "UTF-16 without a mark": ("a.csv", "id,customer\n1,x\n".encode("utf-16-le")),
+    "JSON in Latin-1": ("a.jsonl", '{"id": 1, "customer": "é"}'.encode("latin-1")),
+    "JSON in UTF-16": ("a.jsonl", '{"id": 1}'.encode("utf-16")),
+}
+
+
+@pytest.mark.parametrize("what", ENCODED)
+def test_text_of_another_encoding_is_called_so(shop: Cli, tmp_path: Path, what: str) -> None:
+    name, content = ENCODED[what]
+    (tmp_path / name).write_bytes(content)
+    told = shop("load", "orders", name, code=3).err
+    assert told.startswith(f"error: {name}")
+    assert "not UTF-8" in told
+    assert rows_of(shop, "orders") == []
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(shop: Cli) -> None:
+    shop("load", "orders", "--format", "csv", stdin=b"\xef\xbb\xbfid\n1\n")
+    shop("load", "orders", "--format", "jsonl", stdin=b'\xef\xbb\xbf{"id": 2}\n')
+    assert [row["id"] for row in rows_of(shop, "orders")] == [1, 2]
+
+
+def test_times_without_a_zone_are_read_in_the_zone_of_the_session(
+    shop: Cli, tmp_path: Path
+) -> None:
+    zone = '[spark.conf]\n"spark.sql.session.timeZone" = "Europe/Berlin"\n'
+    (tmp_path / "tidelock.toml").write_text(zone)
+    (tmp_path / "a.csv").write_text(
+        "id,at\n1,2026-07-01 12:00:00\n2,2026-07-01 12:00:00Z\n3,2026-01-01\n"
+    )
+    (tmp_path / "b.jsonl").write_text('{"id": 4, "at": "2026-07-01T12:00:00"}\n')
+    naive = pa.table({"id": [5], "at": pa.array([0], pa.timestamp("us"))})
+    pq.write_table(naive, tmp_path / "c.parquet")
+    shop("load", "orders", "a.csv", "b.jsonl", "c.parquet")
+    assert [row["at"] for row in rows_of(shop, "orders")] == [
+        "2026-07-01T10:00:00Z",
+        "2026-07-01T12:00:00Z",
+        "2025-12-31T23:00:00Z",
+        "2026-07-01T10:00:00Z",
+        "1969-12-31T23:00:00Z",
+    ]
+
+
+def test_creating_a_table_that_is_there_as_something_else_is_refused(
+    shop: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    load = ("load", "orders", "a.csv", "--create")
+    told = shop(*load, "--key", "customer", code=3).err
+    assert "has the key (id), not (customer)" in told
+    told = shop(*load, "--schema", "id INT, customer STRING", code=3).err
+    assert "customer STRING, amount DECIMAL(12,2)" in told
+    assert "not id INT, customer STRING" in told
+    assert rows_of(shop, "orders") == []
+    shop(*load, "--key", "ID", "--schema", ORDERS)
+    shop(*load, "--mode", "upsert")
+    shop("table", "create", "plain", "id INT")
+    assert "has no key, not (id)" in shop("load", "plain", *load[2:], "--key", "id", code=3).err
+
+
+def test_an_upsert_replaces_whole_rows(shop: Cli) -> None:
+    shop("load", "orders", "--format", "csv", stdin=b"id,customer,amount\n1,ann,1\n")
+    shop("load", "orders", "--format", "csv", "--mode", "upsert", stdin=b"id,amount\n1,2\n")
+    assert [(r["customer"], r["amount"]) for r in rows_of(shop, "orders")] == [(None, "2.00")]
 
 
 def test_rows_go_to_the_branch_that_is_named(shop: Cli) -> None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
 from command_line import Cli, rows_of
+
+import tidelock
+from tidelock.store import layout
+from tidelock.store.intents import Intent
+from tidelock.store.records import encode
 
 
 def load(shop: Cli, *numbers: int, mode: str = "append") -> None:
@@ -47,7 +57,72 @@ def test_what_is_tagged_is_not_removed(shop: Cli) -> None:
 
 
 def test_an_age_that_is_none_is_refused(shop: Cli) -> None:
-    shop("gc", "--older-than", "soon", code=3)
+    told = shop("gc", "--older-than", "soon", code=3).err
+    assert "'7d'" in told
+    assert "timedelta" not in told
+
+
+def leave_intent(lake: Path, operation: str, age_seconds: float) -> None:
+    """What a writer leaves that died so long ago, before it had staged everything."""
+    with tidelock.open(lake, read_only=True) as opened:
+        branch = opened.branches()[0]
+    intent = Intent(
+        operation_id=operation,
+        branch=branch.name,
+        branch_id=branch.id,
+        base_version=1,
+        actor="night-job",
+        kind="data",
+        message="nightly load",
+        owner="host:1",
+        created=datetime.now(UTC),
+        lease_seconds=60,
+    )
+    file = lake / layout.intent(operation)
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(encode(intent))
+    died = time.time() - age_seconds
+    os.utime(file, (died, died))
+
+
+def test_a_dead_writer_is_told_from_one_that_may_live(shop: Cli, tmp_path: Path) -> None:
+    leave_intent(tmp_path / "shop.lake", "one", age_seconds=30)
+    (intent,) = shop("status", "--json").document["intents"]
+    assert (intent["operation_id"], intent["lease_ended"]) == ("one", False)
+    assert "ends in 2" in shop("status").out
+    assert "tidelock repair" not in shop("status").out
+    leave_intent(tmp_path / "shop.lake", "two", age_seconds=60 + 200)
+    ended = {
+        i["operation_id"]: i["lease_ended"] for i in shop("status", "--json").document["intents"]
+    }
+    assert ended == {"one": False, "two": True}
+    told = shop("status").out
+    assert "ended 3 min ago" in told
+    assert "by the next write, or now by: tidelock repair" in told
+
+
+def test_recoveries_mention_who_is_still_to_be_settled(shop: Cli, tmp_path: Path) -> None:
+    leave_intent(tmp_path / "shop.lake", "one", age_seconds=90)
+    told = shop("recoveries").out
+    assert "Nothing has been settled yet." in told
+    assert "ended 30 s ago" in told
+    assert shop("recoveries", "--json").document == []
+
+
+def test_repair_says_what_it_settled_and_who_may_live(shop: Cli, tmp_path: Path) -> None:
+    leave_intent(tmp_path / "shop.lake", "dead", age_seconds=90)
+    leave_intent(tmp_path / "shop.lake", "alive", age_seconds=0)
+    done = shop("repair", "--json").document
+    assert [(r["operation_id"], r["outcome"]) for r in done["recovered"]] == [("dead", "discarded")]
+    assert [i["operation_id"] for i in done["intents"]] == ["alive"]
+    leave_intent(tmp_path / "shop.lake", "dead too", age_seconds=90)
+    told = shop("repair").out
+    assert "Settled 1 operation:" in told
+    assert "dead too" in told
+    assert "lease has not ended" in told
+    assert "Nothing needs a decision." in shop("repair").out
+    settled = [r["operation_id"] for r in shop("recoveries", "--json").document]
+    assert sorted(settled) == ["dead", "dead too"]
 
 
 def test_nothing_to_recover_or_repair_is_said(shop: Cli) -> None:
@@ -58,5 +133,6 @@ def test_nothing_to_recover_or_repair_is_said(shop: Cli) -> None:
         "foreign_commits": [],
         "adopted": None,
         "discarded": None,
+        "intents": [],
     }
     shop("repair", "--adopt", code=3)

@@ -50,6 +50,33 @@ def test_storage_options_are_pairs(cli: Cli) -> None:
     assert "KEY=VALUE" in told
 
 
+def test_a_path_that_is_a_file_is_wrong_input(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    for command in (("init", "afile"), ("status", "-l", "afile")):
+        told = cli(*command, code=3).err
+        assert "afile" in told
+        assert "try again" not in told
+
+
+def test_a_lake_that_there_is_not_is_told_in_the_words_of_the_shell(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    for name, quoted in (("none.lake", "none.lake"), ("a folder", "'a folder'")):
+        told = cli("log", "-l", name, code=3).err
+        assert told == f"error: There is no lake at '{name}'. Create one: tidelock init {quoted}\n"
+
+
+def test_a_key_in_the_columns_is_told_in_the_words_of_the_shell(shop: Cli) -> None:
+    told = shop("table", "create", "u", "id INT PRIMARY KEY", code=3).err
+    assert "A key is given by --key" in told
+
+
+def test_engines_that_contradict_are_told_in_the_words_of_the_shell(shop: Cli) -> None:
+    both = ("--engine", "sail", "--master", "local[1]")
+    assert "use --engine spark" in shop("sql", "SELECT 1", *both, code=3).err
+
+
 def test_reading_writes_nothing(shop: Cli, tmp_path: Path) -> None:
     def files() -> set[Path]:
         return {path for path in (tmp_path / "shop.lake").rglob("*") if path.is_file()}
@@ -108,6 +135,7 @@ def test_unreadable_intents_are_shown_by_file_and_discarded_on_a_word(
     assert "tidelock repair --discard-intent torn.json" in shop("status").out
     refused = shop("load", "orders", "--format", "csv", "--json", code=7, stdin=b"id\n1\n").error
     assert refused["condition"] == "INTENT_UNREADABLE"
+    assert "reading works" in refused["message"]
     shop("repair", "--discard-intent", "none.json", code=3)
     shop("repair", "--discard-intent", "_tidelock/lake.json", code=3)
     shop("repair", "--discard-intent", "torn.json")

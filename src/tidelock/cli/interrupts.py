@@ -1,0 +1,64 @@
+"""What Ctrl-C does: one line, exit code 130, and nothing left behind.
+
+Owns: the handler of SIGINT, of the program alone; who calls commands from Python keeps theirs.
+
+    until a lake is opened    the process ends at once: there is nothing to undo
+    from then on              KeyboardInterrupt, so that staged work is given up in order; an engine
+                              that has a handler of its own, as Spark does, is asked to stop first
+    at the second Ctrl-C      a reader ends at once; a writer finishes giving up, because work that
+                              is staged completely and left behind would be published by healing
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 130
+TOLD = "interrupted"
+
+
+class _Interrupts:
+    ours = False
+    asked = False
+    writes = False
+    engine: Callable[[int, FrameType | None], Any] | None = None
+
+
+def end_at_once() -> None:
+    """Be the one who handles Ctrl-C, from now on."""
+    _Interrupts.ours = True
+    signal.signal(signal.SIGINT, _end)
+
+
+def raise_from_now(*, writes: bool) -> None:
+    """Let Ctrl-C unwind the command. To be called again when an engine has started, which may have
+    put its own handler in place."""
+    if not _Interrupts.ours:
+        return
+    _Interrupts.writes = writes
+    found = signal.getsignal(signal.SIGINT)
+    if callable(found) and found not in (_end, _raise):
+        _Interrupts.engine = found
+    signal.signal(signal.SIGINT, _raise)
+
+
+def asked() -> bool:
+    """Whether there was a Ctrl-C. What fails after it, fails because of it."""
+    return _Interrupts.asked
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN if _Interrupts.writes else _end)
+    _Interrupts.asked = True
+    if _Interrupts.engine is not None:
+        _Interrupts.engine(number, frame)
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, f"{TOLD}\n".encode())
+    os._exit(INTERRUPTED)

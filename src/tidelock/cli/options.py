@@ -1,0 +1,36 @@
+"""Arguments and options that several commands share: spelt, explained and read alike.
+
+A POINT is a place in the history: a version, a tag, a commit id or a time (reach.py reads it).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+POINT = "A version, a tag, a commit id or a time (2026-03-01T12:00Z)"
+SNAPSHOT_PANEL = "The snapshot"
+
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table.")]
+BranchOption = Annotated[str, typer.Option("--branch", "-b", metavar="BRANCH", help="The branch.")]
+SnapshotBranchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--branch",
+        "-b",
+        metavar="BRANCH",
+        help="The branch. Else main, or that of the tag or commit.",
+        rich_help_panel=SNAPSHOT_PANEL,
+    ),
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="POINT",
+        help=f"{POINT}. Else the newest.",
+        rich_help_panel=SNAPSHOT_PANEL,
+    ),
+]
+MessageOption = Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="Why.")]
