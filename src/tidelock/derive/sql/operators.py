@@ -18,9 +18,9 @@ what they give for a key depends only on the input's rows that have the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
 
 JoinKind = Literal["left", "right", "full", "semi", "anti"]
 SetKind = Literal["union", "intersect", "except"]
@@ -209,7 +209,11 @@ class Top:
 
 @dataclass(frozen=True)
 class OuterJoin:
-    """LEFT, RIGHT and FULL joins, and the joins that only ask whether there is a partner."""
+    """LEFT, RIGHT and FULL joins, and the joins that only ask whether there is a partner.
+
+    `same_types` says that each pair of keys has one type, so that values which `=` finds equal are
+    one value in groups as well. ('1' and '01' both equal the number 1.)
+    """
 
     left: Operator
     right: Operator
@@ -217,6 +221,7 @@ class OuterJoin:
     keys: tuple[tuple[str, str], ...] = ()
     condition: Condition | None = None
     null_safe: tuple[int, ...] = ()
+    same_types: bool = False
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -285,6 +290,19 @@ def inputs(operator: Operator) -> tuple[Operator, ...]:
         elif isinstance(value, tuple):
             found.extend(one for one in value if isinstance(one, Operator))
     return tuple(found)
+
+
+def with_inputs(operator: Operator, below: Sequence[Operator]) -> Operator:
+    """The operator reading others: as many as `inputs` gives, in that order."""
+    rest = list(below)
+    changes: dict[str, Any] = {}
+    for field in fields(operator):
+        value = getattr(operator, field.name)
+        if isinstance(value, Operator):
+            changes[field.name] = rest.pop(0)
+        elif isinstance(operator, Merge) and field.name == "inputs":
+            changes[field.name] = tuple(rest.pop(0) for _ in value)
+    return replace(operator, **changes)
 
 
 def walk(operator: Operator) -> Iterator[Operator]:

@@ -1,0 +1,276 @@
+"""From the operators of SQL to the core, each by a law of Z-sets.
+
+    distinct(X)          one group of each row
+    X union Y            distinct(X + Y)
+    X intersect/except Y groups of X + Y that count, for each row, how often it is in X and in Y;
+                         for ALL each row is repeated min(x, y), or x - y, times
+    semi(X, Y)           X join distinct(keys of Y)
+    anti(X, Y)           X - semi(X, Y)
+    left(X, Y)           X join Y + anti(X, Y) with NULLs for Y; right and full alike
+    grouping sets(X)     groups of X, each row once for each set, with NULL for what the set leaves
+                         out, and by the set's grouping id
+
+A subtree that a law uses twice stands in the result twice, with the same names. The two are never
+joined under these names: one of them is renamed first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidelock.derive.sql.building import exactly, passing
+from tidelock.derive.sql.checking import check, is_core
+from tidelock.derive.sql.operators import (
+    Aggregate,
+    Condition,
+    Core,
+    Distinct,
+    Generate,
+    GroupingSets,
+    Join,
+    Measure,
+    Merge,
+    Named,
+    Operator,
+    OuterJoin,
+    Scan,
+    Select,
+    SetOperation,
+    Top,
+    Window,
+    inputs,
+    with_inputs,
+)
+from tidelock.derive.sql.tidying import tidy
+from tidelock.errors import BrokenInvariant
+
+
+def lower(root: Operator) -> Core:
+    """The core that gives the rows of the operators, each with its number as its weight."""
+    lowered = _Lowering(_words(root)).lower(root)
+    # A subtree that occurs twice stays the same in both places, so that it can be computed once.
+    result = exactly(tidy(lowered), root.output)
+    check(result)
+    if not is_core(result):
+        raise BrokenInvariant("an operator was not lowered")
+    return result
+
+
+def _words(root: Operator) -> set[str]:
+    """Every word in the expressions and names of the tree, none of which can be a new name."""
+    return set(re.findall(r"\w+", repr(root)))
+
+
+@dataclass
+class _Lowering:
+    taken: set[str]
+    _last: int = field(default=0)
+
+    def fresh(self) -> str:
+        while True:
+            self._last += 1
+            name = f"d{self._last}"
+            if name not in self.taken:
+                return name
+
+    def lower(self, operator: Operator) -> Operator:
+        operator = with_inputs(operator, [self.lower(one) for one in inputs(operator)])
+        match operator:
+            case Distinct():
+                return distinct(operator.input)
+            case SetOperation():
+                return self._set_operation(operator)
+            case OuterJoin():
+                return self._outer_join(operator)
+            case GroupingSets():
+                return self._grouping_sets(operator)
+            case Scan() | Select() | Generate() | Join() | Merge() | Aggregate() | Window() | Top():
+                return operator
+
+    # Sets ------------------------------------------------------------------------------------
+
+    def _set_operation(self, operator: SetOperation) -> Operator:
+        if operator.kind == "union":
+            return distinct(Merge((operator.left, operator.right), (1, 1), operator.names))
+        left, right = self.fresh(), self.fresh()
+        counts_left, counts_right = self.fresh(), self.fresh()
+        marked = Merge(
+            (
+                _marked(operator.left, (left, 1), (right, 0)),
+                _marked(operator.right, (left, 0), (right, 1)),
+            ),
+            (1, 1),
+            (*operator.names, left, right),
+        )
+        counted = Aggregate(
+            marked, operator.names, (_sum(counts_left, left), _sum(counts_right, right))
+        )
+        both = (counts_left, counts_right)
+        if operator.kind == "intersect":
+            times = f"least(`{counts_left}`, `{counts_right}`)"
+            kept = Condition(f"`{counts_left}` > 0 AND `{counts_right}` > 0", both)
+        else:
+            times = f"`{counts_left}` - `{counts_right}`"
+            sign = ">" if operator.all else "> 0 AND `" + counts_right + "` ="
+            other = f"`{counts_right}`" if operator.all else "0"
+            kept = Condition(f"`{counts_left}` {sign} {other}", both)
+        if not operator.all:
+            return Select(counted, passing(operator.names), kept)
+        return self._repeated(Select(counted, passing(counted.output), kept), times, both)
+
+    def _repeated(self, operator: Operator, times: str, reads: tuple[str, ...]) -> Operator:
+        each = self.fresh()
+        rows = Generate(operator, f"explode(sequence(1, CAST({times} AS INT)))", reads, (each,))
+        names = tuple(name for name in operator.output if name not in reads)
+        return Select(rows, passing(names))
+
+    # Joins -----------------------------------------------------------------------------------
+
+    def _outer_join(self, operator: OuterJoin) -> Operator:
+        left, right = operator.left, operator.right
+        if operator.kind == "semi":
+            return self._semi(operator)
+        if operator.kind == "anti":
+            return self._anti(operator)
+        pairs = Join(left, right, operator.keys, operator.condition, operator.null_safe)
+        parts: list[Operator] = [pairs]
+        if operator.kind in ("left", "full"):
+            alone = self._anti(operator)
+            parts.append(Select(alone, (*passing(left.output), *self._nulls(right.output))))
+        if operator.kind in ("right", "full"):
+            alone = self._anti(_turned(operator))
+            parts.append(Select(alone, (*self._nulls(left.output), *passing(right.output))))
+        return Merge(tuple(parts), (1,) * len(parts), operator.output)
+
+    def _nulls(self, names: Iterable[str]) -> tuple[Named, ...]:
+        """In place of the columns of a partner that is missing; a merge goes by position."""
+        return tuple(Named(self.fresh(), "NULL", ()) for _ in names)
+
+    def _anti(self, operator: OuterJoin) -> Operator:
+        left = operator.left
+        return Merge((left, self._semi(operator)), (1, -1), left.output)
+
+    def _semi(self, operator: OuterJoin) -> Operator:
+        """The left rows that have a partner, each once."""
+        left = operator.left
+        read_left, read_right = _reads(operator)
+        if not read_left:
+            return exactly(Join(left, self._any(operator)), left.output)
+        if (
+            operator.same_types
+            and len(read_left) == len({one for one, _ in operator.keys})
+            and (operator.condition is None or set(operator.condition.columns) <= set(read_right))
+        ):
+            return self._semi_by_keys(operator)
+        return self._semi_by_values(operator, read_left)
+
+    def _any(self, operator: OuterJoin) -> Operator:
+        """One row without columns if there is a right row for which the condition is true."""
+        right = operator.right
+        rows: Operator = Select(right, (), operator.condition)
+        count = self.fresh()
+        counted = Aggregate(rows, (), (Measure(count, "count", "count(*)", ()),))
+        return Select(counted, (), Condition(f"`{count}` > 0", (count,)))
+
+    def _semi_by_keys(self, operator: OuterJoin) -> Operator:
+        """By the distinct keys of the right; its own rows for which the condition is true."""
+        names = {right: self.fresh() for _, right in operator.keys}
+        columns = tuple(Named(new, f"`{old}`", (old,)) for old, new in names.items())
+        partners = distinct(Select(operator.right, columns, operator.condition))
+        keys = tuple((left, names[right]) for left, right in operator.keys)
+        joined = Join(operator.left, partners, keys, None, operator.null_safe)
+        return exactly(joined, operator.left.output)
+
+    def _semi_by_values(self, operator: OuterJoin, read_left: Iterable[str]) -> Operator:
+        """By the distinct left values that have a partner: right whatever the types and conditions.
+
+        Whether a row has a partner depends on the columns that keys and condition read, and on
+        nothing else of it.
+        """
+        left = operator.left
+        pairs = Join(left, operator.right, operator.keys, operator.condition, operator.null_safe)
+        names = {name: self.fresh() for name in read_left}
+        columns = tuple(Named(new, f"`{old}`", (old,)) for old, new in names.items())
+        partnered = distinct(Select(pairs, columns))
+        keys = tuple(names.items())
+        joined = Join(left, partnered, keys, None, tuple(range(len(keys))))
+        return exactly(joined, left.output)
+
+    # Grouping sets ---------------------------------------------------------------------------
+
+    def _grouping_sets(self, operator: GroupingSets) -> Operator:
+        position = self.fresh()
+        identity = operator.grouping_id or self.fresh()
+        numbers = ", ".join(str(number) for number in range(len(operator.sets)))
+        expanded = Generate(operator.input, f"explode(array({numbers}))", (), (position,))
+        columns = [
+            _left_out(name, column, index, operator.sets, position)
+            for index, (name, column) in enumerate(operator.groups)
+        ]
+        ids = [_identity(one, len(operator.groups)) for one in operator.sets]
+        listed = ", ".join(f"{one}L" for one in ids)
+        chosen = f"element_at(array({listed}), `{position}` + 1)"
+        columns.append(Named(identity, chosen, (position,)))
+        groups = [*(name for name, _ in operator.groups), identity]
+        if len(set(ids)) < len(ids):
+            # Two equal sets give their rows twice.
+            columns += passing([position])
+            groups.append(position)
+        reads = {name for one in operator.measures for name in one.columns}
+        columns += passing(name for name in operator.input.output if name in reads)
+        rows = Select(expanded, tuple(columns))
+        counted = Aggregate(rows, tuple(groups), operator.measures)
+        return exactly(counted, operator.output)
+
+
+def distinct(operator: Operator) -> Aggregate:
+    return Aggregate(operator, operator.output, ())
+
+
+def _marked(operator: Operator, *marks: tuple[str, int]) -> Select:
+    columns = tuple(Named(name, str(value), ()) for name, value in marks)
+    return Select(operator, (*passing(operator.output), *columns))
+
+
+def _sum(name: str, column: str) -> Measure:
+    return Measure(name, "sum", f"sum(`{column}`)", (column,), f"`{column}`")
+
+
+def _turned(operator: OuterJoin) -> OuterJoin:
+    """The same join seen from the right."""
+    return OuterJoin(
+        operator.right,
+        operator.left,
+        operator.kind,
+        tuple((right, left) for left, right in operator.keys),
+        operator.condition,
+        operator.null_safe,
+        operator.same_types,
+    )
+
+
+def _reads(operator: OuterJoin) -> tuple[list[str], list[str]]:
+    """The columns of each side that keys and condition read."""
+    read = [name for pair in operator.keys for name in pair]
+    if operator.condition is not None:
+        read += operator.condition.columns
+    left, right = set(operator.left.output), set(operator.right.output)
+    every = dict.fromkeys(read)
+    return [name for name in every if name in left], [name for name in every if name in right]
+
+
+def _left_out(
+    name: str, column: str, index: int, sets: tuple[tuple[int, ...], ...], position: str
+) -> Named:
+    holding = [str(number) for number, one in enumerate(sets) if index in one]
+    if len(holding) == len(sets):
+        return Named(name, f"`{column}`", (column,))
+    sql = f"CASE WHEN `{position}` IN ({', '.join(holding)}) THEN `{column}` END"
+    return Named(name, sql if holding else "NULL", (position, column) if holding else ())
+
+
+def _identity(held: tuple[int, ...], groups: int) -> int:
+    """Spark's grouping_id: bit i from the left is 1 where group i is left out."""
+    return sum(1 << (groups - 1 - index) for index in range(groups) if index not in held)

@@ -1,0 +1,174 @@
+"""From the text of a query to operators.
+
+`parse_view` reads a query against the schemas of a lake. What is wrong with it is an error that
+names line and column; what is right but cannot be kept by delta is an obstacle. In doubt it is an
+obstacle: the query is then computed anew at each refresh, and never wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from tidelock.derive.sql.building import exactly, passing, with_columns
+from tidelock.derive.sql.checking import check
+from tidelock.derive.sql.functions import why_refused
+from tidelock.derive.sql.joins import push
+from tidelock.derive.sql.operators import Merge, Operator, Select, SetKind, SetOperation
+from tidelock.derive.sql.ordering import limit_of, order_nodes, take
+from tidelock.derive.sql.pruning import prune
+from tidelock.derive.sql.reading import Source, column, function_name, read_query
+from tidelock.derive.sql.scopes import Ctes, Planning, Refused, Relation, Scope, Visible, translate
+from tidelock.derive.sql.selections import check_names
+from tidelock.derive.sql.selects import plan_select
+from tidelock.derive.sql.sources import lake_table, with_ctes
+from tidelock.derive.sql.tidying import tidy
+from tidelock.derive.sql.view import Obstacle, View
+from tidelock.errors import InvalidExpression
+from tidelock.model.names import fold
+from tidelock.model.schema import TableSchema
+
+_SET_KINDS: Mapping[type[exp.SetOperation], SetKind] = {
+    exp.Union: "union",
+    exp.Intersect: "intersect",
+    exp.Except: "except",
+}
+
+
+def parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
+    """The query as operators over the tables in `schemas`, or the obstacles to that."""
+    source = Source(query)
+    tree = read_query(source)
+    planning = Planning(source, schemas, plan_query=plan_query)
+    named = sorted(_tables(tree, frozenset()), key=source.place_of)
+    tables = tuple(dict.fromkeys(lake_table(planning, one) for one in named))
+    obstacles = list(_obstacles(planning, tree))
+    try:
+        relation = plan_query(planning, tree, {}, None)
+        check_names(planning, tree, [one.name for one in relation.visible])
+        columns = tuple((one.name or "", one.column) for one in relation.visible)
+        root = simplified(planning, relation.operator, tuple(name for _, name in columns))
+    except Refused as refused:
+        if refused.obstacle not in obstacles:
+            obstacles.append(refused.obstacle)
+    except RecursionError:
+        obstacles.append(Obstacle("the query is nested too deeply", "SELECT", 1, 1))
+    if obstacles:
+        return View(None, (), tables, tuple(obstacles))
+    check(root)
+    return View(root, columns, tables, (), tuple(planning.notes))
+
+
+def simplified(planning: Planning, operator: Operator, names: tuple[str, ...]) -> Operator:
+    """The operator with these columns, its conditions in place and nothing read in vain."""
+    return tidy(prune(push(planning, Select(operator, passing(names))), names))
+
+
+def plan_query(planning: Planning, node: exp.Expr, ctes: Ctes, outer: Scope | None) -> Relation:
+    """A query of any form, with the names under which its columns are seen."""
+    if isinstance(node, exp.Select):
+        return plan_select(planning, node, ctes, outer)
+    ctes = with_ctes(planning, node, ctes)
+    if isinstance(node, exp.Subquery):
+        relation = plan_query(planning, node.this, ctes, outer)
+    elif isinstance(node, exp.SetOperation):
+        relation = _plan_set(planning, node, ctes, outer)
+    else:
+        planning.refuse(node, "rows that come from no table are not kept by delta")
+    limit = limit_of(planning, node)
+    ordered = order_nodes(planning, node, limit)
+    if limit is None:
+        return relation
+    scope = Scope(relation, outer)
+    trees = [_order_tree(planning, one, relation, scope) for one in ordered]
+    operator, names = with_columns(planning, relation.operator, trees)
+    order = list(zip(names, ordered, strict=True))
+    return take(planning, node, Relation(operator, relation.visible), order, limit)
+
+
+def _order_tree(
+    planning: Planning, ordered: exp.Ordered, relation: Relation, scope: Scope
+) -> exp.Expr:
+    node = ordered.this
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        position = int(node.name)
+        if not 1 <= position <= len(relation.visible):
+            raise planning.error(
+                InvalidExpression, node, f"ORDER BY {position} is no position of the select list."
+            )
+        return column(relation.visible[position - 1].column)
+    return translate(planning, node, scope)
+
+
+def _plan_set(
+    planning: Planning, node: exp.SetOperation, ctes: Ctes, outer: Scope | None
+) -> Relation:
+    if node.args.get("by_name") or node.args.get("side") or node.args.get("on"):
+        planning.refuse(node, "this form of a set operation is not kept by delta")
+    left = plan_query(planning, node.this, ctes, outer)
+    right = plan_query(planning, node.expression, ctes, outer)
+    if len(left.visible) != len(right.visible):
+        raise planning.error(
+            InvalidExpression,
+            node.expression,
+            f"{len(left.visible)} columns are combined with {len(right.visible)}. "
+            "Both sides need as many.",
+        )
+    names = []
+    for one, two in zip(left.visible, right.visible, strict=True):
+        types = {planning.types.get(one.column), planning.types.get(two.column)}
+        names.append(planning.fresh(types.pop() if len(types) == 1 else None))
+    inputs = (_by_position(left), _by_position(right))
+    kind = _SET_KINDS[type(node)]
+    all_ = node.args.get("distinct") is False
+    operator: Operator
+    if kind == "union" and all_:
+        operator = Merge(inputs, (1, 1), tuple(names))
+    else:
+        operator = SetOperation(*inputs, kind, all_, tuple(names))
+    visible = tuple(
+        Visible(one.name, None, name) for one, name in zip(left.visible, names, strict=True)
+    )
+    return Relation(operator, visible)
+
+
+def _by_position(relation: Relation) -> Operator:
+    return exactly(relation.operator, tuple(one.column for one in relation.visible))
+
+
+# What is looked for in the text as a whole -----------------------------------------------------
+
+
+def _tables(node: exp.Expr, defined: frozenset[str]) -> Iterator[exp.Table]:
+    """The tables that are named under the node and that the query does not define itself."""
+    with_ = node.args.get("with_")
+    if with_ is not None:
+        for cte in with_.expressions:
+            own = frozenset({fold(cte.alias)})
+            inside = defined | own if with_.args.get("recursive") else defined
+            yield from _tables(cte.this, inside)
+            defined = defined | own
+    if (
+        isinstance(node, exp.Table)
+        and isinstance(node.this, exp.Identifier)
+        and (node.args.get("db") or fold(node.name) not in defined)
+    ):
+        yield node
+    for child in node.iter_expressions():
+        if child is not with_:
+            yield from _tables(child, defined)
+
+
+def _obstacles(planning: Planning, tree: exp.Expr) -> Iterator[Obstacle]:
+    """Every function call that keeps the query from being kept by delta."""
+    source = planning.source
+    for token in source.tokens:
+        if token.token_type is TokenType.PIPE_GT:
+            yield Obstacle("pipe syntax is not kept by delta", "|>", *source.place(token.start))
+            return
+    for call in tree.find_all(exp.Anonymous):
+        reason = why_refused(function_name(call), len(call.expressions))
+        if reason is not None:
+            yield planning.obstacle(call, reason)

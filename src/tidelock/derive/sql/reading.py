@@ -1,0 +1,257 @@
+"""From the text of a query to its syntax tree, and from trees back to text.
+
+sqlglot's Spark dialect translates functions into its own and back, and sometimes gives back another
+one. Here every function stays the call that was written: `Exact` knows only the syntax that is no
+plain call (CAST, EXTRACT, TRIM, ...). What a function means is Spark's business; what kind it is
+(aggregate, generator, ...) is looked up by its name in functions.py.
+
+Places are lines and columns counted from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidelock.errors import InvalidExpression, TidelockError
+from tidelock.model.expressions.syntax import join_doubled_quotes
+from tidelock.model.names import fold
+
+_OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TRIM")
+
+
+class _ExactParser(SparkParser):
+    FUNCTIONS = {}  # noqa: RUF012
+    FUNCTION_PARSERS = {n: SparkParser.FUNCTION_PARSERS[n] for n in _OWN_SYNTAX}  # noqa: RUF012
+    NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
+    NO_PAREN_FUNCTION_PARSERS = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}  # noqa: RUF012
+    # A comma binds less than JOIN, and the tree must tell the two apart.
+    JOINS_HAVE_EQUAL_PRECEDENCE = False
+
+
+class Exact(Spark):
+    """Spark's dialect, with every function call left as it was written."""
+
+    Parser = _ExactParser
+
+
+_EXACT = Exact()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of one query."""
+
+    text: str
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        try:
+            tokens = join_doubled_quotes(self.text, _EXACT.tokenize(self.text))
+        except SqlglotError:
+            raise InvalidExpression(
+                "The query cannot be read: a quote or a comment in it is not closed. Close it.",
+                query=self.text,
+            ) from None
+        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+            tokens.pop()
+        return tuple(tokens)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(fold(token.text) for token in self.tokens)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        before = self.text[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+    def place_of(self, node: exp.Expr) -> tuple[int, int]:
+        """Where the node begins, as far as its tree tells; the beginning of the text if not."""
+        starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
+        return self.place(min(starts)) if starts else (1, 1)
+
+    def error(
+        self, kind: type[TidelockError], place: tuple[int, int], message: str, **evidence: object
+    ) -> TidelockError:
+        line, column = place
+        return kind(
+            f"Line {line}, column {column}: {message}",
+            line=line,
+            column_number=column,
+            **evidence,
+        )
+
+
+def read_query(source: Source) -> exp.Expr:
+    """The syntax tree of one query, or InvalidExpression that says where it ends to be one."""
+    tokens = list(source.tokens)
+    if not tokens:
+        raise InvalidExpression("The query is empty. Write a SELECT.", query=source.text)
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            raise source.error(
+                InvalidExpression,
+                source.place(token.start),
+                "a second statement begins after the semicolon. A stream table is defined by one "
+                "query.",
+            )
+    try:
+        trees = _EXACT.parser().parse(tokens, source.text)
+    except ParseError as error:
+        raise _unreadable(source, error) from None
+    except RecursionError:
+        raise InvalidExpression(
+            "The query is nested too deeply to be read. Split it into several stream tables.",
+            query=source.text,
+        ) from None
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise source.error(
+            InvalidExpression,
+            source.place(tokens[0].start),
+            "this is not a query. A stream table is defined by a SELECT.",
+        )
+    _settle_units(tree)
+    return tree
+
+
+def _unreadable(source: Source, error: ParseError) -> TidelockError:
+    detail = error.errors[0] if error.errors else {}
+    line, column = detail.get("line") or 1, detail.get("col") or 1
+    word = str(detail.get("highlight") or "")
+    # sqlglot counts to the end of the word.
+    column = max(1, column - max(len(word), 1) + 1)
+    near = f" near {word!r}" if word.strip() else ""
+    return source.error(
+        InvalidExpression,
+        (line, column),
+        f"the query is no Spark SQL that can be read{near}. Correct it there; names that are no "
+        "plain words need backticks.",
+    )
+
+
+_WITH_UNIT = frozenset(
+    {"timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff"}
+)
+
+
+def _settle_units(tree: exp.Expr) -> None:
+    """Make `month` in `dateadd(month, 1, d)` a word; it looks like a column."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        arguments = call.expressions
+        if function_name(call) in _WITH_UNIT and len(arguments) == 3:
+            unit = arguments[0]
+            if isinstance(unit, exp.Column) and len(unit.parts) == 1:
+                unit.replace(exp.Var(this=unit.name))
+
+
+def function_name(call: exp.Anonymous) -> str:
+    """The name of the function that is called, in lower case."""
+    return str(call.name).lower()
+
+
+# Expressions over the columns of operators -----------------------------------------------------
+
+
+def column(name: str) -> exp.Column:
+    """A column of an operator as a tree."""
+    return exp.Column(this=exp.Identifier(this=name, quoted=True))
+
+
+def text_of(tree: exp.Expr) -> str:
+    """The tree as Spark SQL on one line."""
+    return str(_EXACT.generate(tree, comments=False, normalize_functions=False, pretty=False))
+
+
+@lru_cache(maxsize=4096)
+def expression(sql: str) -> exp.Expr:
+    """The tree of an expression that `text_of` gave. Shared: copy it before changing it."""
+    tree = _EXACT.parser().parse_into(exp.Condition, _EXACT.tokenize(sql), sql)[0]
+    assert tree is not None
+    _settle_units(tree)
+    return tree
+
+
+def columns_of(*trees: exp.Expr) -> tuple[str, ...]:
+    """The columns of operators that the trees read, in order of appearance."""
+    found: dict[str, None] = {}
+    for tree in trees:
+        for node in outside_queries(tree):
+            if isinstance(node, exp.Column):
+                found.setdefault(node.parts[0].name)
+    return tuple(found)
+
+
+def outside_queries(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of an expression from left to right, without what is inside of subqueries."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, exp.Query):
+            stack.extend(reversed(list(node.iter_expressions())))
+
+
+def rewrite(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
+    """A copy of the tree in which each node that `change` answers is replaced by the answer.
+
+    Goes from the root down, and neither into what was replaced nor into subqueries.
+    """
+    holder = exp.Paren(this=tree.copy())
+    stack: list[exp.Expr] = [holder.this]
+    while stack:
+        node = stack.pop()
+        changed = change(node)
+        if changed is not None:
+            node.replace(changed)
+        elif not isinstance(node, exp.Query):
+            stack.extend(node.iter_expressions())
+    result: exp.Expr = holder.this
+    result.pop()
+    return result
+
+
+def substitute(tree: exp.Expr, replacements: dict[str, exp.Expr]) -> exp.Expr:
+    """The tree with columns replaced by expressions; a field of a column stays a field of it."""
+
+    def change(node: exp.Expr) -> exp.Expr | None:
+        if not isinstance(node, exp.Column) or node.parts[0].name not in replacements:
+            return None
+        result = wrapped(replacements[node.parts[0].name])
+        for part in node.parts[1:]:
+            result = exp.Dot(this=result, expression=part.copy())
+        return result
+
+    return rewrite(tree, change)
+
+
+_NEED_NO_PARENTHESES = (
+    exp.Column,
+    exp.Literal,
+    exp.Paren,
+    exp.Anonymous,
+    exp.Cast,
+    exp.Null,
+    exp.Boolean,
+    exp.Case,
+)
+
+
+def wrapped(tree: exp.Expr) -> exp.Expr:
+    """A copy that can stand anywhere inside another expression."""
+    copy = tree.copy()
+    return copy if isinstance(copy, _NEED_NO_PARENTHESES) else exp.Paren(this=copy)
+
+
+def bare(node: exp.Expr) -> exp.Expr:
+    """The node without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node

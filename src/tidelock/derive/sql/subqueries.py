@@ -1,0 +1,284 @@
+"""WHERE and HAVING, and the subqueries in expressions: every one becomes a join.
+
+    x IN (..), EXISTS (..)       semi join, as a condition of its own
+    NOT EXISTS (..)              anti join
+    x NOT IN (..)                anti join; where NULLs are possible, also a look at how many there
+                                 are: `x NOT IN` nothing is true, among NULLs it is never true
+    an aggregate                 join with the one row of it
+    an aggregate that reads      left join with one row for each of these values; a count that
+    columns of the query around  finds nothing there is 0 and not NULL
+    EXISTS or IN inside of       as a count that is greater than 0
+    another condition
+
+A subquery that may give several rows where one is needed, and columns of the query around anywhere
+but in the WHERE of the subquery, are obstacles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tidelock.derive.sql.building import (
+    check_local,
+    filtered,
+    with_columns,
+)
+from tidelock.derive.sql.calls import has_aggregate, has_window, is_generator
+from tidelock.derive.sql.decorrelation import (
+    Inner,
+    aggregated,
+    exists,
+    looked_up,
+    not_in,
+    not_one_column,
+    partners,
+    single,
+)
+from tidelock.derive.sql.predicates import conjuncts, has_query
+from tidelock.derive.sql.reading import (
+    bare,
+    column,
+    columns_of,
+    outside_queries,
+    rewrite,
+)
+from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
+from tidelock.derive.sql.selections import item_tree, select_items
+from tidelock.derive.sql.sources import plan_from, with_ctes
+from tidelock.errors import InvalidExpression
+
+
+def plan_rows(
+    planning: Planning, select: exp.Select, ctes: Ctes, outer: Scope | None
+) -> tuple[Relation, list[exp.Expr]]:
+    """FROM and WHERE, and the conditions among them that read columns of the query around."""
+    relation, correlated = plan_from(planning, select, ctes, outer)
+    where = select.args.get("where")
+    trees = [] if where is None else conjuncts(_translated(planning, where, relation, outer))
+    there = set(relation.operator.output)
+    own = []
+    for tree in trees:
+        if set(columns_of(tree)) <= there:
+            own.append(tree)
+        elif has_query(tree):
+            planning.refuse(tree, "a condition on the query around holds a subquery itself")
+        else:
+            correlated.append(tree)
+    return keep(planning, relation, own, ctes, outer), correlated
+
+
+def _translated(
+    planning: Planning, where: exp.Expr, relation: Relation, outer: Scope | None
+) -> exp.Expr:
+    tree = translate(planning, where.this, Scope(relation, outer))
+    if has_aggregate(tree) or has_window(tree):
+        raise planning.error(
+            InvalidExpression,
+            where,
+            "WHERE cannot hold aggregates or windows. Use HAVING or QUALIFY, or a query around.",
+        )
+    return tree
+
+
+def keep(
+    planning: Planning,
+    relation: Relation,
+    conditions: Sequence[exp.Expr],
+    ctes: Ctes,
+    outer: Scope | None,
+) -> Relation:
+    """The rows for which all of the conditions are true, with subqueries in them joined."""
+    plain = [one for one in conditions if not has_query(one)]
+    for one in plain:
+        check_local(planning, one, relation.operator)
+    operator = filtered(relation.operator, plain)
+    result = relation.over(operator)
+    subqueries = _Subqueries(planning, ctes, outer)
+    for one in conditions:
+        if one not in plain:
+            result = subqueries.keep(result, one)
+    return result
+
+
+def lift(
+    planning: Planning,
+    relation: Relation,
+    trees: Sequence[exp.Expr],
+    ctes: Ctes,
+    outer: Scope | None,
+) -> tuple[Relation, list[exp.Expr]]:
+    """The relation with a column for each subquery in the trees, and the trees that read these."""
+    subqueries = _Subqueries(planning, ctes, outer)
+    rewritten = []
+    for tree in trees:
+        relation, changed = subqueries.lift(relation, tree, only_truth=False)
+        rewritten.append(changed)
+    return relation, rewritten
+
+
+@dataclass(frozen=True)
+class _Subqueries:
+    planning: Planning
+    ctes: Ctes
+    outer: Scope | None
+
+    # A condition of its own ------------------------------------------------------------------
+
+    def keep(self, relation: Relation, tree: exp.Expr) -> Relation:
+        negated = isinstance(tree, exp.Not)
+        test = bare(tree.this) if negated else tree
+        if isinstance(test, exp.Exists):
+            inner = self._inner(test.this, relation, with_output=False)
+            return partners(self.planning, relation, inner, [], negated=negated)
+        if isinstance(test, exp.In) and test.args.get("query") is not None:
+            inner, equalities = self._in(relation, test)
+            if negated:
+                return not_in(self.planning, relation, test, inner, equalities)
+            return partners(self.planning, relation, inner, equalities, negated=False)
+        relation, changed = self.lift(relation, tree, only_truth=True)
+        return Relation(
+            filtered(relation.operator, conjuncts(changed)), relation.visible, relation.hidden
+        )
+
+    def _in(self, relation: Relation, test: exp.In) -> tuple[Inner, list[exp.EQ]]:
+        """The rows of the subquery of an IN, and the equalities that it asks for."""
+        inner = self._inner(test.args["query"], relation, with_output=True)
+        value = bare(test.this)
+        values = value.expressions if isinstance(value, exp.Tuple) else [value]
+        if len(values) != len(inner.output):
+            raise self.planning.error(
+                InvalidExpression,
+                test,
+                f"{len(values)} values are looked for among {len(inner.output)} columns. "
+                "Give as many columns as values.",
+            )
+        for one in values:
+            check_local(self.planning, one, relation.operator)
+            if has_query(one):
+                self.planning.refuse(one, "a subquery as a value of IN is not kept by delta")
+        return inner, [
+            exp.EQ(this=bare(one).copy(), expression=two.copy())
+            for one, two in zip(values, inner.output, strict=True)
+        ]
+
+    # Inside of another expression ------------------------------------------------------------
+
+    def lift(
+        self, relation: Relation, tree: exp.Expr, *, only_truth: bool
+    ) -> tuple[Relation, exp.Expr]:
+        """Join every subquery of the tree. `only_truth`: false and unknown are as good."""
+        found: list[tuple[exp.Expr, exp.Expr]] = []
+        for node in outside_queries(tree):
+            if any(node == original for original, _ in found):
+                continue
+            if isinstance(node, exp.Exists):
+                counted = self._inner(node.this, relation, with_output=False)
+                relation, value = exists(self.planning, relation, counted, [])
+            elif isinstance(node, exp.In) and node.args.get("query") is not None:
+                if not (only_truth and _is_positive(node, tree)):
+                    self.planning.refuse(node, "the answer of IN is used where NULL counts")
+                counted, equalities = self._in(relation, node)
+                relation, value = exists(self.planning, relation, counted, equalities)
+            elif not isinstance(node, exp.Query) or _is_of_test(node):
+                continue
+            elif isinstance(node, exp.Subquery) and not isinstance(
+                node.parent, exp.SubqueryPredicate
+            ):
+                relation, value = self._scalar(relation, node)
+            else:
+                self.planning.refuse(node, "a subquery in this place is not kept by delta")
+            found.append((node, value))
+
+        def change(node: exp.Expr) -> exp.Expr | None:
+            for original, value in found:
+                if node == original:
+                    return exp.Paren(this=value.copy())
+            return None
+
+        return relation, rewrite(tree, change)
+
+    def _scalar(self, relation: Relation, node: exp.Subquery) -> tuple[Relation, exp.Expr]:
+        scope = Scope(relation, self.outer)
+        select, ctes = _plain(self.planning, node, self.ctes)
+        if select is None:
+            rows = self.planning.plan_query(self.planning, node, self.ctes, scope)
+            return single(self.planning, relation, node, rows)
+        inner = self._plan_inner(select, ctes, scope, with_output=True)
+        if len(inner.output) != 1:
+            raise not_one_column(self.planning, node)
+        if has_aggregate(inner.output[0]):
+            return aggregated(self.planning, relation, inner)
+        if inner.correlated:
+            return looked_up(self.planning, relation, node, inner)
+        operator, (name,) = with_columns(self.planning, inner.relation.operator, inner.output)
+        return single(
+            self.planning, relation, node, Relation(operator, (Visible(None, None, name),))
+        )
+
+    def _inner(self, node: exp.Expr, relation: Relation, *, with_output: bool) -> Inner:
+        """The rows of a subquery that is only asked whether it has some."""
+        scope = Scope(relation, self.outer)
+        select, ctes = _plain(self.planning, node, self.ctes)
+        if select is not None and not any(has_aggregate(one) for one in select.expressions):
+            return self._plan_inner(select, ctes, scope, with_output=with_output)
+        rows = self.planning.plan_query(self.planning, node, self.ctes, scope)
+        return Inner(rows, tuple(column(one.column) for one in rows.visible), ())
+
+    def _plan_inner(
+        self, select: exp.Select, ctes: Ctes, scope: Scope, *, with_output: bool
+    ) -> Inner:
+        relation, correlated = plan_rows(self.planning, select, ctes, scope)
+        output: list[exp.Expr] = []
+        if with_output:
+            for item in select_items(self.planning, select, relation):
+                tree = bare(item_tree(self.planning, item, Scope(relation, scope)))
+                if has_query(tree):
+                    self.planning.refuse(item.node, "a subquery in what a subquery gives")
+                output.append(tree)
+        return Inner(relation, tuple(output), tuple(correlated))
+
+
+def _is_of_test(node: exp.Query) -> bool:
+    """Whether the query belongs to an EXISTS or an IN, and is joined with it."""
+    parent = node.parent
+    return isinstance(parent, exp.Exists) or (
+        isinstance(parent, exp.In) and parent.args.get("query") is node
+    )
+
+
+def _is_positive(node: exp.Expr, tree: exp.Expr) -> bool:
+    """Whether the whole can only become true by the node being true, not by its being false."""
+    while node is not tree:
+        parent = node.parent
+        if not isinstance(parent, exp.And | exp.Or | exp.Paren):
+            return False
+        node = parent
+    return True
+
+
+# What leaves the rows of FROM and WHERE as they are, or their number.
+_PLAIN_PARTS = frozenset(
+    {"this", "with_", "hint", "from_", "joins", "laterals", "where", "expressions", "windows"}
+    | {"distinct", "order", "sort", "cluster", "distribute"}
+)
+
+
+def _plain(planning: Planning, node: exp.Expr, ctes: Ctes) -> tuple[exp.Select | None, Ctes]:
+    """The SELECT of a subquery that only filters rows, or makes one of all; None for others."""
+    while True:
+        ctes = with_ctes(planning, node, ctes)
+        if any(value and part not in _PLAIN_PARTS for part, value in node.args.items()):
+            return None, ctes
+        if not isinstance(node, exp.Subquery):
+            break
+        node = node.this
+    if not isinstance(node, exp.Select):
+        return None, ctes
+    for one in node.expressions:
+        item = one.unalias()
+        if has_window(one) or isinstance(one, exp.Aliases) or is_generator(item):
+            return None, ctes
+    return node, ctes

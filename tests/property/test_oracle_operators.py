@@ -1,0 +1,36 @@
+"""Oracle: a query, the operators it becomes, and the core they are lowered to give the same rows.
+
+The query itself runs on Spark as it was written. Its operators are rendered back to SQL, and the
+core is rendered with weights; all three answers are compared as multisets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle_tables import Answers, answer_all, fast_session
+
+QUERIES = Path(__file__).with_name("oracle_queries.sql")
+
+
+def queries() -> list[str]:
+    lines = [line for line in QUERIES.read_text("utf-8").splitlines() if line[:2] != "--"]
+    return [one.strip() for one in "\n".join([*lines, ""]).split(";\n") if one.strip()]
+
+
+@pytest.fixture(scope="module")
+def answers(spark: Any) -> dict[str, Answers | Exception]:
+    return answer_all(fast_session(spark), queries())
+
+
+@pytest.mark.parametrize("query", queries())
+def test_operators_and_core_give_what_the_query_gives(
+    answers: dict[str, Answers | Exception], query: str
+) -> None:
+    found = answers[query]
+    if isinstance(found, Exception):
+        raise found
+    assert found.operators == found.written
+    assert found.core == found.written
