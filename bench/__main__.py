@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import commits, concurrency, frames, growth, memory
+from bench import commits, concurrency, frames, growth, memory, streams
 from bench.measure import Claim
 
 SUITES = {
@@ -17,6 +17,7 @@ SUITES = {
     "concurrency": concurrency.CLAIMS,
     "frames": frames.CLAIMS,
     "memory": memory.CLAIMS,
+    "streams": streams.CLAIMS,
 }
 
 

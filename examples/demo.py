@@ -45,10 +45,20 @@ def show_log(lake: tidelock.Lake, limit: int) -> None:
     for name in ("version", "kind", "actor", "message", "tables"):
         table.add_column(name)
     for commit in lake.log(limit=limit):
-        counts = [f"{c.table} +{c.inserted} ~{c.updated} -{c.deleted}" for c in commit.tables]
+        counts = [f"{c.table} +{c.inserted} ~{c.updated} -{c.deleted}" for c in commit.shown]
         table.add_row(
             str(commit.version), commit.kind, commit.actor, commit.message, ", ".join(counts)
         )
+    console.print(table)
+
+
+def show_refresh(lake: tidelock.Lake) -> None:
+    table = Table(title="lake.refresh()", title_justify="left", title_style="dim")
+    for name in ("table", "action", "rows in", "rows out", "epoch", "commit", "reason"):
+        table.add_column(name)
+    for a in lake.refresh():
+        cells = (a.table, a.action, a.rows_in, a.rows_out, a.epoch, a.commit or "", a.reason[:80])
+        table.add_row(*map(str, cells))
     console.print(table)
 
 
@@ -135,6 +145,45 @@ def query(lake: tidelock.Lake) -> None:
         console.print(f"[yellow]{error.message}[/]\nEverything else works without it.")
 
 
+def streams(lake: tidelock.Lake) -> None:
+    title(6, "Stream tables: a diamond that moves in one commit")
+    lake.create_stream_table(
+        "revenue",
+        "SELECT customer_id, SUM(amount) AS revenue, COUNT(*) AS orders FROM orders "
+        "GROUP BY customer_id",
+    )
+    lake.create_stream_table(
+        "shares", "SELECT id, customer_id, 100 / amount AS share FROM orders WHERE amount < 1000"
+    )
+    lake.create_stream_table(
+        "overview",
+        "SELECT r.customer_id, r.revenue, r.orders, MAX(s.share) AS largest FROM revenue r "
+        "JOIN shares s ON r.customer_id = s.customer_id "
+        "GROUP BY r.customer_id, r.revenue, r.orders",
+    )
+    console.print(str(lake.graph()), markup=False)
+    try:
+        show_refresh(lake)
+    except JavaMissing as error:
+        console.print(f"[yellow]{error.message}[/]")
+        return
+    console.print("a live change, followed by delta:")
+    lake.run(lambda tx: tx.append("orders", [{"id": 100, "customer_id": 2, "amount": Decimal(7)}]))
+    show_refresh(lake)
+    show(lake.sql("SELECT * FROM overview ORDER BY customer_id").toArrow(), "overview")
+
+    console.print("an order of 0 breaks one branch of the diamond; nothing of it moves:")
+    lake.run(lambda tx: tx.append("orders", [{"id": 101, "customer_id": 2, "amount": Decimal(0)}]))
+    show_refresh(lake)
+    for group in lake.groups():
+        told = str(group.not_due_because)[:90]
+        console.print(f"epoch {group.epoch}, not due because {told}…", style="yellow", markup=False)
+    console.print("the order is corrected, the table resumed, and all advance together:")
+    lake.run(lambda tx: tx.delete("orders", where="amount = 0"))
+    lake.resume("shares")
+    show_refresh(lake)
+
+
 CRASHING_WRITER = """
 import sys, pyarrow as pa, tidelock
 lake = tidelock.open(sys.argv[1], actor="night-job")
@@ -149,7 +198,7 @@ with lake.transaction(message="nightly load") as tx:
 
 
 def crash(lake: tidelock.Lake, path: Path) -> tidelock.Lake:
-    title(6, "kill -9 in the middle of a load")
+    title(7, "kill -9 in the middle of a load")
     before = lake.snapshot().table("orders").count()
     for moment, failpoint in (
         ("while it stages rows", "table.before_commit"),
@@ -178,10 +227,10 @@ def main() -> int:
     path = folder / "shop.lake"
     try:
         lake = tidelock.open(path, create=True, actor="demo")
-        for step in (load, change, conflict, branch, query):
+        for step in (load, change, conflict, branch, query, streams):
             step(lake)
         lake = crash(lake, path)
-        title(7, "What happened")
+        title(8, "What happened")
         show_log(lake, limit=20)
         swept = lake.collect_garbage(older_than=0, dry_run=True)
         console.print(f"garbage collection would remove {swept.files} files")

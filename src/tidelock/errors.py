@@ -29,6 +29,10 @@ TidelockError
   |   + ReadOnlyLake
   |   + LakeClosed             the handle was closed, or belongs to another process
   |   + TransactionClosed
+  |   + StreamTableWrite       the rows of a stream table follow from its query
+  |   + StreamTableRequired    the table is not a stream table
+  |   + NotIncremental         a query that was to be kept by delta cannot be
+  |   + DefinitionBroken       a source changed so that a stream table's query no longer holds
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
   |   + BranchDeleted
@@ -45,9 +49,10 @@ TidelockError
   |   + NewerFormat
   |   + IntentUnreadable
   + EngineError                Spark is missing or refused
-      + JavaMissing
-      + EngineUnavailable
-      + QueryFailed
+  |   + JavaMissing
+  |   + EngineUnavailable
+  |   + QueryFailed
+  + RefreshFailed              some stream tables could not be refreshed; what could, was
 
 BrokenInvariant is not in the tree: it is a bug in Tidelock, and says so.
 
@@ -229,6 +234,22 @@ class TransactionClosed(InputError):
     condition = "TRANSACTION_CLOSED"
 
 
+class StreamTableWrite(InputError):
+    condition = "STREAM_TABLE_WRITE"
+
+
+class StreamTableRequired(InputError):
+    condition = "STREAM_TABLE_REQUIRED"
+
+
+class NotIncremental(InputError):
+    condition = "NOT_INCREMENTAL"
+
+
+class DefinitionBroken(InputError):
+    condition = "DEFINITION_BROKEN"
+
+
 class ConflictError(TidelockError):
     condition = "CONFLICT"
     action = Action.REFRESH_AND_RETRY
@@ -317,6 +338,13 @@ class EngineUnavailable(EngineError):
 
 class QueryFailed(EngineError):
     condition = "QUERY_FAILED"
+
+
+class RefreshFailed(TidelockError):
+    """Evidence: tables, those that failed."""
+
+    condition = "REFRESH_FAILED"
+    action = Action.BACK_OFF
 
 
 class BrokenInvariant(AssertionError):

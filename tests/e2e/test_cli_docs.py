@@ -24,6 +24,7 @@ VARYING = (
     (r"host:\d+", "OWNER"),
     (r"[\d.]+ (bytes|kB)", "SIZE"),
     (r"ended \d+ s ago", "ended"),
+    (r"\d+\.\d\d(?= s,| +\d+ +main-)", "SECONDS"),
     (r"─+", "─"),
     (r" +", " "),
     (r" $", ""),

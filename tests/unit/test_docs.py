@@ -18,7 +18,7 @@ DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob
 
 @pytest.mark.parametrize("kind", [tidelock.Lake, tidelock.Snapshot], ids=lambda kind: kind.__name__)
 def test_every_method_is_in_the_reference(kind: type) -> None:
-    public = {name for name in vars(kind) if not name.startswith("_")}
+    public = {name for name in dir(kind) if not name.startswith("_")}
     internal = {"states", "branch_id"}
     named = set(re.findall(r"[`.](\w+)[(`]", PYTHON))
     assert public - internal <= named

@@ -26,11 +26,13 @@ def test_the_door_exports_exactly_these_names() -> None:
 def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
-        "actor", "branches", "changes", "close", "collect_garbage", "create_branch",
-        "create_table", "delete_branch", "delete_tag", "drop_table", "find_commit",
-        "find_operation", "foreign_commits", "hold", "info", "intents", "log", "mirror",
-        "optimize", "recoveries", "release", "repair", "run", "snapshot", "spark", "sql", "table",
-        "tables", "tag", "tags", "transaction", "unreadable_intents", "uri",
+        "actor", "alter_stream_table", "apply", "branches", "changes", "close", "collect_garbage",
+        "create_branch", "create_or_replace_stream_table", "create_stream_table", "create_table",
+        "delete_branch", "delete_tag", "drop_stream_table", "drop_table", "explain", "find_commit",
+        "find_operation", "foreign_commits", "freshness", "graph", "groups", "history", "hold",
+        "info", "intents", "log", "mirror", "optimize", "recoveries", "refresh", "release",
+        "repair", "resume", "run", "serve_schedule", "snapshot", "spark", "sql", "stream_tables",
+        "suspend", "table", "tables", "tag", "tags", "transaction", "unreadable_intents", "uri",
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LAKE_FILE = Path("_tidelock", "lake.json")
 PANEL = "The lake and the answer"
+ENGINE_PANEL = "The engine"
 
 LakeOption = Annotated[
     str | None,
@@ -85,6 +86,41 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "debug": (DebugOption, False),
 }
 
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="spark, or sail, which starts sooner. Else $TIDELOCK_ENGINE.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Of the Spark to start, such as local[4]. Else $TIDELOCK_SPARK_MASTER.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="URL",
+        help="A Spark Connect server, sc://host:15002. Else $TIDELOCK_SPARK_REMOTE.",
+        rich_help_panel=ENGINE_PANEL,
+    ),
+]
+
+ENGINE: dict[str, tuple[Any, Any]] = {
+    "engine": (EngineOption, None),
+    "master": (MasterOption, None),
+    "remote": (RemoteOption, None),
+}
+"""The options of commands that run queries."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -93,6 +129,7 @@ class Call:
     actor: str | None = None
     json: bool = False
     output: Output = field(default_factory=Output)
+    engine: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -119,7 +156,7 @@ class Call:
             "TIDELOCK_LAKE=URI, or create one: tidelock init shop.lake"
         )
 
-    def open(self, *, write: bool = False, heal: bool = True, **engine: str | None) -> Lake:
+    def open(self, *, write: bool = False, heal: bool = True) -> Lake:
         """Open the lake. Commands that only read need no permission to write, and leave nothing."""
         uri, options = self.uri, self.storage_options
         if "://" not in uri and not Path(uri).expanduser().exists():
@@ -135,7 +172,7 @@ class Call:
                 actor=self.actor,
                 storage_options=options,
                 heal=heal,
-                **engine,  # type: ignore[arg-type]
+                **self.engine,  # type: ignore[arg-type]
             )
         except LakeNotFound as error:
             raise _no_lake(uri, error.evidence.get("uri", uri)) from error
@@ -148,9 +185,11 @@ def _no_lake(given: str, uri: str) -> LakeNotFound:
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, panel: str | None = None
+    app: typer.Typer, name: str, *, example: str, panel: str | None = None, engine: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register `function(call, ...)` as a command that has the common options too."""
+    """Register `function(call, ...)` as a command that has the common options too, and with
+    `engine` those of commands that run queries."""
+    added = {**ENGINE, **COMMON} if engine else COMMON
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -161,12 +200,12 @@ def command(
             inspect.Parameter(
                 key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
             )
-            for key, (annotation, default) in COMMON.items()
+            for key, (annotation, default) in added.items()
         ]
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            call = make_call(given.pop("context"), {key: given.pop(key) for key in COMMON})
+            call = make_call(given.pop("context"), {key: given.pop(key) for key in added})
             try:
                 function(call, **given)
                 sys.stdout.flush()
@@ -196,6 +235,7 @@ def make_call(context: typer.Context, given: dict[str, Any]) -> Call:
         merged["actor"],
         bool(merged["json"]),
         Output(bool(merged["json"])),
+        {key: given[key] for key in ENGINE if key in given},
     )
 
 

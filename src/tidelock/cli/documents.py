@@ -9,7 +9,9 @@ from tidelock.cli.cells import moment
 
 if TYPE_CHECKING:
     from tidelock.cli.writers import Writer
+    from tidelock.derive.attempts import Attempt
     from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
+    from tidelock.run.stream_reports import Explanation, Freshness, GroupState, StreamTable
     from tidelock.store.branches import Tag
     from tidelock.store.garbage import GarbageReport
     from tidelock.store.intents import UnreadableIntent
@@ -33,7 +35,7 @@ def _plain(value: Any) -> Any:
 def of_commit(commit: Commit) -> Document:
     return {
         **_picked(commit, "version id parents branch actor operation_id kind message time"),
-        "tables": [of_change(change) for change in commit.tables],
+        "tables": [of_change(change) for change in commit.shown],
         "properties": commit.properties,
     }
 
@@ -83,6 +85,44 @@ def of_unreadable(intent: UnreadableIntent) -> Document:
 
 def of_foreign(foreign: Foreign) -> Document:
     return _picked(foreign, "table path expected actual rows")
+
+
+def of_stream(stream: StreamTable) -> Document:
+    return _picked(
+        stream,
+        "name query schedule refresh_mode consistency schedule_policy sources rows as_of epoch "
+        "group status origin",
+    )
+
+
+def of_freshness(freshness: Freshness) -> Document:
+    return {
+        **_picked(freshness, "current as_of behind_versions waiting_for"),
+        "behind_seconds": freshness.behind.total_seconds(),
+    }
+
+
+def of_attempt(attempt: Attempt) -> Document:
+    return _picked(
+        attempt,
+        "table action time reason seconds rows_in rows_out version commit epoch condition "
+        "retry_at actor",
+    )
+
+
+def of_group(group: GroupState) -> Document:
+    return _picked(
+        group,
+        "name members convergence_points sources policy consistency epoch frontier last_result "
+        "not_due_because",
+    )
+
+
+def of_explanation(explained: Explanation) -> Document:
+    return _picked(
+        explained,
+        "table incremental obstacles mode reason incremental_seconds full_seconds text",
+    )
 
 
 def of_recovery(recovery: Recovery) -> Document:

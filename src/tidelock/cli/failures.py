@@ -18,6 +18,7 @@ from tidelock.errors import (
     FormatError,
     InputError,
     OutcomeUnknown,
+    RefreshFailed,
     StoreError,
     TidelockError,
 )
@@ -34,6 +35,7 @@ BY_FAMILY: tuple[tuple[type[TidelockError], int], ...] = (
     (StoreError, 6),
     (FormatError, 7),
     (EngineError, 8),
+    (RefreshFailed, 9),
 )
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -46,7 +48,8 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (6, "the store failed or denied access: back off and retry"),
     (7, "an object in the lake cannot be trusted: an operator must look"),
     (8, "Spark is missing, or refused the query"),
-    (INTERRUPTED, "interrupted; nothing was committed"),
+    (9, "a stream table could not be refreshed; the others were"),
+    (INTERRUPTED, "interrupted; no commit is half made"),
 )
 
 
@@ -55,6 +58,15 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ("Use a timedelta, a number", "Use a number"),
     ("given by key=[...]", "given by --key"),
     ("use engine='spark'", "use --engine spark"),
+    ("Say allow_drop=True", "Say --yes"),
+    ("or use cascade=True", "or use --cascade"),
+    ("create_or_replace_stream_table replaces a stream table", "--replace replaces one"),
+    ("Replace it with lake.create_or_replace_stream_table", "Replace it: tidelock stream create"),
+    ("lake.stream_tables() lists those", "`tidelock stream list` shows those"),
+    ("or use refresh_mode='auto'", "or use --mode auto"),
+    ("refresh_mode is 'incremental_strict'", "its mode is 'incremental_strict'"),
+    ("Name an option: schedule='5m'", "Name an option: --schedule 5m"),
+    ("or None to refresh only when asked", "or 'manual' to refresh only when asked"),
     ("reading with read_only=True works", "reading works"),
 )
 

@@ -53,7 +53,7 @@ def log(
             seconds(moment(commit.time)),
             commit.kind,
             commit.actor,
-            "; ".join(_summary(change) for change in commit.tables),
+            "; ".join(_summary(change) for change in commit.shown),
             commit.message,
             commit.id,
         ]
@@ -176,7 +176,7 @@ def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
     for commit in reversed(lake.log(branch, newest - first) if newest > first else ()):
         if commit.version > last or commit.kind == "maintenance":
             continue
-        for change in commit.tables:
+        for change in commit.shown:
             found = tables.setdefault(
                 change.table_id,
                 {"created": change.before is None, **dict.fromkeys(COUNTS, 0)},

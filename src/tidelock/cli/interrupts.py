@@ -1,19 +1,24 @@
 """What Ctrl-C does: one line, exit code 130, and nothing left behind.
 
-Owns: the handler of SIGINT, of the program alone; who calls commands from Python keeps theirs.
+Owns: the handlers of SIGINT and SIGTERM, of the program alone; who calls commands from Python keeps
+theirs.
 
     until a lake is opened    the process ends at once: there is nothing to undo
     from then on              KeyboardInterrupt, so that staged work is given up in order; an engine
                               that has a handler of its own, as Spark does, is asked to stop first
     at the second Ctrl-C      a reader ends at once; a writer finishes giving up, because work that
                               is staged completely and left behind would be published by healing
+
+A command that runs until it is told to stop is asked to finish by either signal (`finishing`), and
+ended at once by a second one.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -44,6 +49,40 @@ def raise_from_now(*, writes: bool) -> None:
     if callable(found) and found not in (_end, _raise):
         _Interrupts.engine = found
     signal.signal(signal.SIGINT, _raise)
+
+
+@contextmanager
+def finishing(finish: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Within the block the first SIGINT or SIGTERM calls `finish`, a second one ends the process.
+
+    The yielded function is called when an engine has started, and may have taken the signals.
+    `finish` runs in the main thread, wherever that is: it may not wait for what that one holds.
+    """
+    if not _Interrupts.ours:
+        yield lambda: None
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    asked = False
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        os.write(2, b"Finishing what has begun. Once more ends it at once.\n")
+        finish()
+
+    def take() -> None:
+        for each in signals:
+            signal.signal(each, receive)
+
+    before = [signal.getsignal(each) for each in signals]
+    take()
+    try:
+        yield take
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
 
 
 def asked() -> bool:

@@ -13,6 +13,7 @@ POINT = "A version, a tag, a commit id or a time (2026-03-01T12:00Z)"
 SNAPSHOT_PANEL = "The snapshot"
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table.")]
+StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream table.")]
 BranchOption = Annotated[str, typer.Option("--branch", "-b", metavar="BRANCH", help="The branch.")]
 SnapshotBranchOption = Annotated[
     str | None,

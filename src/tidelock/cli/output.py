@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 100_000
 FOLDED_WIDTH_MIN = 24
 GAP = 3
-RIGHT = frozenset({"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"})
+COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
+RIGHT = COUNTS | {"rows in", "rows out", "seconds", "epoch", "as of"}
 
 
 class _Console(Console):
@@ -133,6 +135,18 @@ class Output:
     def note(self, text: str) -> None:
         """A remark that is not part of the answer."""
         self.notes.print(Text(text, "dim"), soft_wrap=True)
+
+    @contextmanager
+    def warning(self) -> Iterator[None]:
+        """Tells warnings of the lake as notes, without the line of code that they came from."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for one in caught:
+            if one.category is UserWarning:
+                self.note(f"warning: {one.message}")
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
     @contextmanager
     def counting(self, what: str, unit: str = "rows") -> Iterator[Callable[[int], None]]:

@@ -1,7 +1,8 @@
 """All commands in one program, and how it ends.
 
 Invariant: a command that fails prints nothing on stdout that looks like an answer, says why on
-stderr, and ends with the exit code of the error's family (failures.py).
+stderr, and ends with the exit code of the error's family (failures.py). One that did a part of its
+work (`gc`, `stream refresh`) answers with that part, and fails all the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tidelock.cli import (
+    apply,
     branches,
     failures,
     history,
@@ -21,8 +23,10 @@ from tidelock.cli import (
     maintenance,
     overview,
     sql,
+    stream,
     table,
 )
+from tidelock.cli import run as running
 from tidelock.cli.call import ActorOption, DebugOption, JsonOption, LakeOption, StorageOption
 
 DESCRIPTION = """A lake of tables whose every change is one atomic commit.
@@ -76,7 +80,7 @@ def options(
     }
 
 
-for part in (overview, table, load, sql, history, branches, maintenance):
+for part in (overview, table, load, sql, stream, apply, running, history, branches, maintenance):
     part.register(app)
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tidelock import Snapshot
 
 ROWS_SHOWN = 100
-ENGINE_PANEL = "The engine"
 EXAMPLE = """
 tidelock sql "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 tidelock sql -f report.sql --tag q1 -o report.csv
@@ -41,7 +40,7 @@ class Format(enum.StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "sql", example=EXAMPLE)(sql)
+    command(app, "sql", example=EXAMPLE, engine=True)(sql)
 
 
 def sql(
@@ -92,33 +91,6 @@ def sql(
             rich_help_panel=SNAPSHOT_PANEL,
         ),
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="ENGINE",
-            help="spark, or sail, which starts sooner. Else $TIDELOCK_ENGINE.",
-            rich_help_panel=ENGINE_PANEL,
-        ),
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="MASTER",
-            help="Of the Spark to start, such as local[4]. Else $TIDELOCK_SPARK_MASTER.",
-            rich_help_panel=ENGINE_PANEL,
-        ),
-    ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(
-            "--remote",
-            metavar="URL",
-            help="A Spark Connect server, sc://host:15002. Else $TIDELOCK_SPARK_REMOTE.",
-            rich_help_panel=ENGINE_PANEL,
-        ),
-    ] = None,
 ) -> None:
     """Run a Spark SQL query over one snapshot of the lake.
 
@@ -134,10 +106,10 @@ def sql(
         results.check_target(output)
     place = _one_point(at, version, tag)
     rows_max = limit if limit is not None else (ROWS_SHOWN if form == "table" else 0)
-    with call.open(engine=engine, master=master, remote=remote) as lake:
+    with call.open() as lake:
         snapshot = reach.find_snapshot(lake, place, branch)
         with query_errors():
-            with call.output.waiting(starting(engine, master, remote)):
+            with call.output.waiting(starting(**call.engine)):
                 frame = snapshot.sql(text)
             # The engine may have put its own handler in place.
             interrupts.raise_from_now(writes=False)

@@ -12,13 +12,14 @@ Every value here is frozen and holds only plain types, so that a record is its o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from tidelock.errors import TableNotFound
 from tidelock.model.durations import show_moment
-from tidelock.model.names import fold, suggest
+from tidelock.model.names import ROW_HASH, fold, is_hidden, suggest
+from tidelock.model.streams import PUBLISHING, StreamState
 
 Kind = Literal["data", "schema", "maintenance", "closed"]
 
@@ -34,6 +35,15 @@ class TableState:
     changed: int
     """The version of the last commit that changed a row of it or its schema."""
     key: tuple[str, ...] = ()
+    stream: StreamState | None = None
+    """Where its content stands, for a stream table."""
+
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        """The columns by which rows are found, and which are indexed therefore."""
+        if self.stream is not None or is_hidden(self.name):
+            return (ROW_HASH,)
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +111,13 @@ class Commit:
             f"Commit {self.version} did not change {name!r}. {suggest(name, names)}", table=name
         )
 
+    @property
+    def shown(self) -> tuple[TableChange, ...]:
+        """What it did to the tables that users made."""
+        return tuple(change for change in self.tables if not is_hidden(change.table))
+
     def __repr__(self) -> str:
-        changes = ", ".join(change.summary for change in self.tables)
+        changes = ", ".join(change.summary for change in self.shown)
         return (
             f"Commit(version={self.version}, id={self.id!r}, kind={self.kind!r}, "
             f"actor={self.actor!r}, message={self.message!r}, time={show_moment(self.time)}, "
@@ -130,8 +145,8 @@ class Tables(Mapping[str, TableState]):
 
     def unknown(self, name: str) -> TableNotFound:
         """The error for a name that no table here has."""
-        known = (state.name for state in self._by_fold.values())
-        return TableNotFound(f"There is no table {name!r}. {suggest(name, known)}", table=name)
+        known = suggest(name, self.shown())
+        return TableNotFound(f"There is no table {name!r}. {known}", table=name)
 
     def find(self, name: str) -> TableState | None:
         return self._by_fold.get(fold(name))
@@ -151,6 +166,10 @@ class Tables(Mapping[str, TableState]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and fold(name) in self._by_fold
+
+    def shown(self) -> Iterator[str]:
+        """The names of the tables that users made."""
+        return (name for name in self if not is_hidden(name))
 
     def states(self) -> tuple[TableState, ...]:
         return tuple(self._by_fold.values())
@@ -201,6 +220,29 @@ class BranchRef:
             if version <= shared_until:
                 return branch_id
         return self.id
+
+
+def with_frontiers(changes: tuple[TableChange, ...]) -> tuple[TableChange, ...]:
+    """The changes with frontiers that name what the same commit publishes of their sources."""
+    states = {change.after.id: change.after for change in changes if change.after is not None}
+    return tuple(
+        replace(change, after=_with_frontier(change.after, states))
+        if change.after is not None and change.after.stream is not None
+        else change
+        for change in changes
+    )
+
+
+def _with_frontier(state: TableState, states: dict[str, TableState]) -> TableState:
+    stream = state.stream
+    assert stream is not None
+    frontier = tuple(
+        replace(one, changed=states[one.table_id].changed, pin=states[one.table_id].pin)
+        if one.changed == PUBLISHING
+        else one
+        for one in stream.frontier
+    )
+    return replace(state, stream=replace(stream, frontier=frontier))
 
 
 def commit_id(branch_id: str, version: int) -> str:

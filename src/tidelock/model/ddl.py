@@ -95,10 +95,11 @@ def parse_schema(schema: Any, key: str | Sequence[str] | None = None) -> TableSc
     """The schema of a table from any of the forms that a user may give it in."""
     if isinstance(schema, TableSchema):
         return table_schema(schema.columns, schema.key if key is None else key)
-    return table_schema(_columns(schema), key)
+    return table_schema(read_columns(schema), key)
 
 
-def _columns(schema: Any) -> list[Column]:
+def read_columns(schema: Any) -> list[Column]:
+    """The columns as they are declared, not checked yet."""
     if isinstance(schema, str):
         return _Parser(schema).schema()
     if isinstance(schema, pa.Schema):

@@ -29,6 +29,17 @@ def check_name(name: object, what: str) -> str:
     return normal
 
 
+def check_table_name(name: object) -> str:
+    """A name for a table of a user's."""
+    checked = check_name(name, "table")
+    if is_hidden(checked):
+        raise InvalidName(
+            f"{name!r} cannot be a table name: what begins with {HIDDEN!r} is Tidelock's own.",
+            name=checked,
+        )
+    return checked
+
+
 def _reason_against(name: str) -> str | None:
     if not name or name.isspace():
         return "it is empty"
@@ -62,3 +73,15 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return f"Did you mean {folded[close[0]]!r}?"
     shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
     return f"There are: {shown}."
+
+
+HIDDEN = "__tidelock_"
+"""What tables and columns are called that Tidelock keeps for itself, in lower case."""
+
+
+ROW_HASH = f"{HIDDEN}hash"
+"""The column by which the rows of a stream table are found again."""
+
+
+def is_hidden(name: str) -> bool:
+    return name[: len(HIDDEN)].lower() == HIDDEN

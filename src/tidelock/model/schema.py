@@ -15,7 +15,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from tidelock.errors import ColumnNotFound, InvalidName, InvalidSchema
-from tidelock.model.names import check_name, fold, suggest
+from tidelock.model.names import check_name, fold, is_hidden, suggest
 from tidelock.model.types import inner_fields, normal_type, type_name
 
 # Columns that Tidelock adds to changes, and columns that Lance keeps for itself.
@@ -53,6 +53,12 @@ class TableSchema:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def shown(self) -> TableSchema:
+        """The schema without the columns that Tidelock keeps for itself."""
+        columns = tuple(column for column in self.columns if not is_hidden(column.name))
+        return self if len(columns) == len(self.columns) else TableSchema(columns, self.key)
 
     @cached_property
     def required(self) -> tuple[int, ...]:
@@ -130,7 +136,7 @@ def _column_name(given: object) -> str:
         name = check_name(given, "column")
     except InvalidName as error:
         raise InvalidSchema(error.message, column=str(given)) from error
-    if fold(name) in RESERVED_NAMES:
+    if fold(name) in RESERVED_NAMES or is_hidden(name):
         raise InvalidSchema(
             f"{name!r} cannot be a column name: it is reserved. Choose another.", column=name
         )

@@ -21,6 +21,8 @@ from tidelock.errors import InvalidOption
 RefreshMode = Literal["auto", "incremental", "incremental_strict", "full"]
 Consistency = Literal["atomic", "none"]
 SchedulePolicy = Literal["fastest", "slowest"]
+PUBLISHING = -1
+"""Stands for the version of the commit that a staged state will be part of."""
 UPSTREAM = "upstream"
 """The schedule of a table that is due whenever one of its sources changed."""
 
@@ -58,6 +60,16 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What the last refresh of each kind took; 0 where there was none."""
+
+    full_seconds: float = 0.0
+    delta_seconds: float = 0.0
+    delta_rows: int = 0
+    """How many changes the last refresh by delta read."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """Where the content of a stream table stands; part of its table's state in a snapshot."""
 
@@ -68,9 +80,11 @@ class StreamState:
     """The version of the lake that was read by the last refresh; 0 before the first."""
     epoch: int = 0
     refreshed: int = 0
-    """The version of the commit that last refreshed it; 0 before the first."""
+    """The version of the commit that last refreshed it; 0 before the first, PUBLISHING while it is
+    staged."""
     suspended: str | None = None
     """Why it is not refreshed; None when it is."""
+    spent: Spent = Spent()
 
     @property
     def populated(self) -> bool:

@@ -29,6 +29,8 @@ from tidelock.model.listing import Listing
 from tidelock.run import places
 from tidelock.run.places import At
 from tidelock.run.session import Engine
+from tidelock.run.stream_methods import StreamMethods
+from tidelock.run.stream_tables import StreamTables
 from tidelock.store import repair as repairing
 from tidelock.store.branches import MAIN, Tag
 from tidelock.store.changes import named_changes
@@ -51,12 +53,13 @@ RETENTION = timedelta(days=7)
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake:
+class Lake(StreamMethods):
     """An open lake. Close it, or use it as a context manager."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store = store
         self._engine = engine
+        self._streams = StreamTables(store)
 
     @property
     def uri(self) -> str:
@@ -244,7 +247,7 @@ class Lake:
                 "kind": lambda c: c.kind,
                 "actor": lambda c: c.actor,
                 "message": lambda c: c.message,
-                "tables": lambda c: [change.summary for change in c.tables],
+                "tables": lambda c: [change.summary for change in c.shown],
                 "id": lambda c: c.id,
             },
         )

@@ -18,7 +18,7 @@ import socket
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -263,7 +263,7 @@ class Engine:
             ) from error
         _knock(url)
         session: Any = ConnectSession.builder.remote(url).create()
-        self._undo.append(session.stop)
+        self._undo.append(lambda: _leave(session, url))
         # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
         # process that also has a JVM session keeps what it had.
         if jvm.CONNECT_MODE not in os.environ and not jvm.is_running():
@@ -285,6 +285,13 @@ def _quiet_rust() -> Iterator[None]:
         yield
     finally:
         os.environ.pop("RUST_LOG", None)
+
+
+def _leave(session: Any, url: str) -> None:
+    """End a session, unless its server is gone: PySpark would try to reach it for minutes."""
+    with suppress(EngineUnavailable):
+        _knock(url)
+        session.stop()
 
 
 def _leave_connect_mode() -> None:

@@ -10,13 +10,14 @@ the name there are no rows, so that dropping a table deletes its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tidelock.model.commit import BranchRef, TableChange
 from tidelock.model.names import fold
+from tidelock.store.deletions import NONE, Offsets, ReadBytes, deleted_offsets, live_positions
 from tidelock.store.log import Log
 from tidelock.store.tables import Addresses, Dataset, numbers
 
@@ -64,24 +65,32 @@ def named_changes(
 
 
 def diff_batches(
-    before: Dataset | None, after: Dataset | None, version: int
+    read: ReadBytes,
+    before: Dataset | None,
+    after: Dataset | None,
+    version: int,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The weighted rows between two pins of one lineage, deletions first."""
+    """The weighted rows between two pins of one lineage, deletions first.
+
+    `read` gives the bytes of a file of the table.
+    """
+    names = None if columns is None else list(columns)
     old = _fragments(before)
     new = _fragments(after)
     for name, fragment_id in old.items():
         assert before is not None
         if name not in new:
-            yield from _weighted(_scan(before, fragment_id), -1, version)
+            yield from _weighted(_scan(before, fragment_id, names), -1, version)
         elif after is not None:
-            gone = _newly_deleted(before, after, fragment_id)
+            gone = _newly_deleted(read, before, after, fragment_id)
             if len(gone):
-                rows = before._take_rows(pa.array(gone), columns=before.schema.names)
+                rows = before.get_fragment(fragment_id).take(gone.tolist(), columns=names)
                 yield from _weighted(rows.to_batches(), -1, version)
     for name, fragment_id in new.items():
         if name not in old:
             assert after is not None
-            yield from _weighted(_scan(after, fragment_id), 1, version)
+            yield from _weighted(_scan(after, fragment_id, names), 1, version)
 
 
 def _fragments(dataset: Dataset | None) -> dict[str, int]:
@@ -91,19 +100,22 @@ def _fragments(dataset: Dataset | None) -> dict[str, int]:
     return {f.metadata.files[0].path: f.fragment_id for f in dataset.get_fragments()}
 
 
-def _scan(dataset: Dataset, fragment_id: int) -> Iterator[pa.RecordBatch]:
+def _scan(
+    dataset: Dataset, fragment_id: int, columns: list[str] | None
+) -> Iterator[pa.RecordBatch]:
     fragment = dataset.get_fragment(fragment_id)
-    return iter(dataset.scanner(fragments=[fragment], scan_in_order=True).to_batches())
+    scanner = dataset.scanner(columns=columns, fragments=[fragment], scan_in_order=True)
+    return iter(scanner.to_batches())
 
 
-def _newly_deleted(before: Dataset, after: Dataset, fragment_id: int) -> Addresses:
-    """The row ids that are live in a fragment before and no longer after."""
+def _newly_deleted(read: ReadBytes, before: Dataset, after: Dataset, fragment_id: int) -> Offsets:
+    """Positions among the rows that are live before, of those that no longer are after."""
     old, new = before.get_fragment(fragment_id), after.get_fragment(fragment_id)
     if old.num_deletions == new.num_deletions:
-        return np.array([], dtype=np.uint64)
-    return np.setdiff1d(
-        live_row_ids(before, fragment_id), live_row_ids(after, fragment_id), assume_unique=True
-    )
+        return NONE
+    earlier = deleted_offsets(old.metadata, read)
+    gone = np.setdiff1d(deleted_offsets(new.metadata, read), earlier, assume_unique=True)
+    return live_positions(gone, earlier)
 
 
 def live_row_ids(dataset: Dataset, fragment_id: int) -> Addresses:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidelock.errors import InvalidOption, TableReplaced
 from tidelock.model.commit import TableChange, TableState
+from tidelock.model.names import is_hidden
 from tidelock.store.changes import VERSION, WEIGHT, diff_batches, named_changes
 from tidelock.store.log import Head
 
@@ -41,7 +42,7 @@ def change_reader(
     newest = snapshot.states().find(table) or (found[0][1].state if found else None)
     if newest is None:
         raise snapshot.states().unknown(table)
-    schema = store.files.read(newest).schema
+    schema = _shown(store.files.read(newest).schema)
     _refuse_replaced(store, newest, schema, found)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -49,10 +50,15 @@ def change_reader(
             before = change.before and store.files.read(change.before)
             after = change.after and store.files.read(change.after)
             with store.files.reading(change.state):
-                yield from diff_batches(before, after, version)
+                read = store.files.reader(change.table_id)
+                yield from diff_batches(read, before, after, version, schema.names)
         assert snapshot is not None
 
     return pa.RecordBatchReader.from_batches(pa.schema([*schema, WEIGHT, VERSION]), batches())
+
+
+def _shown(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if not is_hidden(field.name)])
 
 
 def _refuse_replaced(
@@ -67,7 +73,7 @@ def _refuse_replaced(
     for version, change in found:
         if change.table_id not in known:
             known.add(change.table_id)
-            if not store.files.read(change.state).schema.equals(schema):
+            if not _shown(store.files.read(change.state).schema).equals(schema):
                 raise _replaced(newest.name, dropped=version, created=created)
         if change.before is None:
             created = version

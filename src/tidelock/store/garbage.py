@@ -77,6 +77,12 @@ class Marks:
         for state in tables.states():
             self.required[state.id].add(state.pin)
 
+    def keep_frontiers(self, tables: Tables) -> None:
+        """What stream tables were computed from: their next refresh begins there."""
+        for state in tables.states():
+            for source in state.stream.frontier if state.stream else ():
+                self.retained[source.table_id].add(source.pin)
+
     def retain(self, tables: Tables) -> None:
         for state in tables.states():
             self.retained[state.id].add(state.pin)
@@ -250,6 +256,7 @@ def _mark_branch(
 ) -> None:
     head = store.log.head(ref)
     marks.require(head.tables)
+    marks.keep_frontiers(head.tables)
     superseded = head.time
     tables = head.tables
     kept = 0

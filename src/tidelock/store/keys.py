@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,3 +194,41 @@ def literal_for_lance(value: Any, kind: pa.DataType) -> str:
 
 def _zone(suffix: str) -> str:
     return 'Some("UTC")' if suffix else "None"
+
+
+def find_rows(
+    dataset: Dataset,
+    column: str,
+    wanted: pa.Array,
+    columns: Sequence[str],
+    rows_max: int | None = None,
+    *,
+    with_row_ids: bool = False,
+) -> pa.Table | None:
+    """The rows whose value in a column is among the wanted ones, a NULL being one of them if it is
+    wanted. None when there are more than `rows_max`."""
+    names = list(dict.fromkeys([*columns, column]))
+    extra = ["_rowid", "_rowaddr"] if with_row_ids else []
+    present = wanted.drop_null()
+    batches: list[pa.RecordBatch] = []
+    found = 0
+    parts: list[Iterator[pa.RecordBatch]] = []
+    if len(present) and dataset.count_rows():
+        parts.append(_candidates(dataset, names, column, present))
+    if wanted.null_count:
+        scanner = dataset.scanner(
+            columns=names,
+            filter=f"{quote_for_lance(column)} IS NULL",
+            with_row_id=True,
+            with_row_address=True,
+        )
+        parts.append(scanner.to_batches())
+    for part in parts:
+        for batch in part:
+            found += batch.num_rows
+            if rows_max is not None and found > rows_max:
+                return None
+            batches.append(batch.select([*columns, *extra]))
+    kinds = [dataset.schema.field(name) for name in columns]
+    ids = [pa.field(name, pa.uint64()) for name in extra]
+    return pa.Table.from_batches(batches, pa.schema([*kinds, *ids]))

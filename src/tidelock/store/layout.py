@@ -23,6 +23,9 @@ LEASES = "_tidelock/leases"
 HOLDS = "_tidelock/holds"
 MIRRORS = "_tidelock/mirrors"
 COLLECTIONS = "_tidelock/collections"
+DEFINITIONS = "_tidelock/definitions"
+ATTEMPTS = "_tidelock/attempts"
+POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
 TABLES = "tables"
 
@@ -67,6 +70,14 @@ def intent(operation_id: str) -> str:
 
 def recovery(operation_id: str) -> str:
     return f"{RECOVERIES}/{encode(operation_id)}.json"
+
+
+def definition(definition_id: str) -> str:
+    return f"{DEFINITIONS}/{definition_id}.json"
+
+
+def attempts(branch_id: str, table_id: str) -> str:
+    return f"{ATTEMPTS}/{branch_id}/{table_id}"
 
 
 def table(table_id: str) -> str:

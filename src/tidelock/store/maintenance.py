@@ -240,7 +240,7 @@ class Maintainer:
     def index(self, branch: BranchRef, name: str, rows_min: int | None = None) -> Commit | None:
         """Bring a table's key index up to date, if enough rows lie outside it."""
         with self._work(branch, name) as work:
-            key = work.staged.state.key if work else ()
+            key = work.staged.state.looked_up if work else ()
             if work is None or not key:
                 return None
             operation = build_segments(work.staged.base, key, rows_min)
@@ -268,15 +268,16 @@ class Maintainer:
 def _due(dataset: Dataset, state: TableState) -> bool:
     """Asked after every commit, so the common answer, no, is found without the full sizes."""
     fragments = dataset.get_fragments()
-    if len(fragments) < FANOUT and (not state.key or state.rows < INDEX_ROWS_MIN):
+    columns = state.looked_up
+    if len(fragments) < FANOUT and (not columns or state.rows < INDEX_ROWS_MIN):
         return False
     rows = [fragment.physical_rows - fragment.num_deletions for fragment in fragments]
     if fold_is_due([FragmentSize(0, count, 0, 0) for count in rows]):
         return True
-    if not state.key or state.rows < INDEX_ROWS_MIN:
+    if not columns or state.rows < INDEX_ROWS_MIN:
         return False
     sizes = fragment_sizes(dataset)
-    return bool(plan_segment(sizes, segments_of(dataset, state.key[0]))[0])
+    return bool(plan_segment(sizes, segments_of(dataset, columns[0]))[0])
 
 
 def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:

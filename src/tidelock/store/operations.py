@@ -172,6 +172,29 @@ class Mutation:
 
 
 @dataclass
+class Replacement:
+    """Rows that were computed: some leave, some come, the first `replaced` of both being the same
+    rows with other values."""
+
+    row_ids: Addresses
+    addresses: Addresses
+    fragments: Sequence[FragmentMetadata]
+    replaced: int
+    found_at: int
+    survives_data_changes: bool = False
+
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        addresses = self.addresses
+        if base.version != self.found_at:
+            addresses = rows_by_id(base, self.row_ids)
+        written = sum(fragment.physical_rows for fragment in self.fragments)
+        counts.updated += self.replaced
+        counts.deleted += len(addresses) - self.replaced
+        counts.inserted += written - self.replaced
+        return files.replace_rows(target.id, base, addresses, self.fragments)
+
+
+@dataclass
 class Overwrite:
     """All rows out, these in."""
 

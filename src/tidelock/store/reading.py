@@ -46,6 +46,8 @@ class Table:
     dataset: Dataset
     owner: object
     """What keeps the pin alive: the snapshot or the transaction that this table is of."""
+    whole: bool = False
+    """Whether the columns show that Tidelock keeps for itself."""
 
     @property
     def name(self) -> str:
@@ -57,7 +59,8 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
-        return self.files.schema(self.state.id, self.dataset, self.state.key)
+        schema = self.files.schema(self.state.id, self.dataset, self.state.key)
+        return schema if self.whole else schema.shown
 
     @property
     def path(self) -> str:

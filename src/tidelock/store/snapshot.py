@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.expressions import parse_filter
 from tidelock.model.listing import Listing
+from tidelock.model.names import is_hidden
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import scan_frame
 from tidelock.store.query import plan_query, run_query
@@ -67,7 +68,7 @@ class Snapshot:
     def tables(self) -> Listing[TableState]:
         """The tables, with their row counts and keys."""
         states = sorted(self._tables.states(), key=lambda state: state.name)
-        return list_tables(states)
+        return list_tables([state for state in states if not is_hidden(state.name)])
 
     def states(self) -> Tables:
         return self._tables
@@ -82,7 +83,7 @@ class Snapshot:
         return query_tables(query, self._tables, self.table, self._engine)
 
     def __repr__(self) -> str:
-        count = len(self._tables)
+        count = len(list(self._tables.shown()))
         return f"Snapshot(branch={self.branch!r}, version={self.version}, tables={count})"
 
     def _repr_html_(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from tidelock.errors import BrokenInvariant, CommitConflict
 from tidelock.model.commit import Kind, TableChange, Tables, TableState
 from tidelock.model.schema import TableSchema
+from tidelock.model.streams import PUBLISHING, StreamState
 from tidelock.store.faults import hit
 from tidelock.store.operations import Append, Counts, Operation, Target
 from tidelock.store.tables import Dataset, TableFiles
@@ -27,6 +28,8 @@ class StagedTable:
     base: Dataset
     created: bool = False
     dropped: bool = False
+    stream: StreamState | None = None
+    """Where the content of a stream table will stand; None leaves it as it is."""
     operations: list[Operation] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     applied: int = 0
@@ -48,7 +51,8 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        return self.created or self.dropped or bool(self.operations)
+        moved = self.stream is not None and self.stream != self.state.stream
+        return self.created or self.dropped or moved or bool(self.operations)
 
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)
@@ -123,8 +127,15 @@ class StagedTable:
         if self.dropped:
             return TableChange(before, None, deleted=self.state.rows)
         dataset = self.current()
-        changed = self.state.changed if kind == "maintenance" else version
-        after = replace(self.state, pin=dataset.version, rows=dataset.count_rows(), changed=changed)
+        # A stream table whose frontier moves without its rows has not changed for its readers.
+        same = kind == "maintenance" or not (self.created or self.operations)
+        after = replace(
+            self.state,
+            pin=dataset.version,
+            rows=dataset.count_rows(),
+            changed=self.state.changed if same else version,
+            stream=self.state.stream if self.stream is None else self.stream_at(version),
+        )
         counts = self.counts
         if kind == "maintenance" and after.rows != self.state.rows:
             raise BrokenInvariant(
@@ -132,6 +143,12 @@ class StagedTable:
                 f"{self.state.rows} to {after.rows}."
             )
         return TableChange(before, after, counts.inserted, counts.updated, counts.deleted)
+
+    def stream_at(self, version: int) -> StreamState | None:
+        """The staged stream state, which learns here the version that publishes it."""
+        if self.stream is not None and self.stream.refreshed == PUBLISHING:
+            return replace(self.stream, refreshed=version)
+        return self.stream
 
     def _conflict(self, found: TableState | None, operation_id: str, what: str) -> CommitConflict:
         expected = 0 if self.created else self.state.changed

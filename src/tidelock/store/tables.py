@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -38,6 +39,7 @@ from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.lance_input import write_rows
 from tidelock.store.location import Location
+from tidelock.store.objects import Objects
 
 OPEN_DATASETS_MAX = 1024
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
@@ -68,6 +70,10 @@ class TableFiles:
         self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
         self._lock = threading.Lock()
+
+    @cached_property
+    def _objects(self) -> Objects:
+        return self.location.table_objects()
 
     def uri(self, table_id: str) -> str:
         return self.location.lance_uri(layout.table(table_id))
@@ -125,6 +131,10 @@ class TableFiles:
             table=state.name,
             pin=state.pin,
         )
+
+    def reader(self, table_id: str) -> Callable[[str], bytes]:
+        """What reads a file of a table, by its path in the dataset."""
+        return lambda path: self._objects.get(f"{layout.table(table_id)}/{path}")
 
     def create(self, table_id: str, schema: TableSchema) -> Dataset:
         """A new, empty dataset. Its version 1 is the table's first pin."""
@@ -269,6 +279,8 @@ def delete_addresses(
     """Mark rows as deleted: the changed fragments, and the ids of those left without rows."""
     updated: list[FragmentMetadata] = []
     emptied: list[int] = []
+    if not len(addresses):
+        return updated, emptied
     ordered = np.sort(addresses)
     fragment_ids = (ordered >> np.uint64(32)).astype(np.int64)
     offsets = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)

@@ -14,18 +14,31 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from tidelock.errors import (
     InvalidOption,
     KeyRequired,
     OutcomeUnknown,
     StoreError,
+    StreamTableWrite,
     TableExists,
     TableNotFound,
     TransactionClosed,
 )
-from tidelock.model.commit import BranchRef, Commit, Kind, TableChange, Tables, TableState
+from tidelock.model.commit import (
+    BranchRef,
+    Commit,
+    Kind,
+    TableChange,
+    Tables,
+    TableState,
+    with_frontiers,
+)
 from tidelock.model.ddl import parse_schema
-from tidelock.model.names import check_name, fold
+from tidelock.model.names import check_table_name, fold, is_hidden
+from tidelock.model.schema import Column, TableSchema
+from tidelock.model.streams import StreamState
 from tidelock.model.zones import UTC
 from tidelock.store import frame_staging, layout, writing
 from tidelock.store.faults import hit
@@ -108,7 +121,7 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return
-            name = check_name(name, "table")
+            name = check_table_name(name)
             declared = parse_schema(schema, key=key)
             if self._find(name) is not None:
                 raise TableExists(
@@ -124,19 +137,14 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage(name)
-            if staged.created:
-                del self._staged[staged.state.id]
-            else:
-                staged.operations.clear()
-                staged.dropped = True
+            self._drop(self._stage_by_hand(name))
 
     def append(self, table: str, data: Any) -> None:
         """Add rows. On a table with a key, a key that is there already is refused."""
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage(table)
+            staged = self._stage_by_hand(table)
             if is_spark_frame(data):
                 self._announce()
                 frame_staging.append_frame(self._view(staged), staged, data)
@@ -154,7 +162,7 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage(table)
+            staged = self._stage_by_hand(table)
             if not staged.state.key:
                 raise KeyRequired(
                     f"Table {staged.state.name!r} has no key, so rows cannot be matched. "
@@ -180,7 +188,7 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return 0
-            staged = self._stage(table)
+            staged = self._stage_by_hand(table)
             return writing.update(self._view(staged), staged, assignments, where)
 
     def delete(self, table: str, where: str) -> int:
@@ -188,7 +196,7 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return 0
-            staged = self._stage(table)
+            staged = self._stage_by_hand(table)
             return writing.delete(self._view(staged), staged, where)
 
     def overwrite(self, table: str, data: Any) -> None:
@@ -196,7 +204,7 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage(table)
+            staged = self._stage_by_hand(table)
             if is_spark_frame(data):
                 self._announce()
                 frame_staging.overwrite_frame(self._view(staged), staged, data)
@@ -205,6 +213,39 @@ class Transaction:
             if given.streaming:
                 self._announce()
             writing.overwrite(staged, given)
+
+    def stage(self, name: str) -> StagedTable:
+        """A table with what is staged on it, for whoever keeps stream tables."""
+        with self._lock:
+            self._begins()
+            return self._stage(name)
+
+    def create_kept(self, name: str, schema: pa.Schema, stream: StreamState | None) -> StagedTable:
+        """Create a table that is kept up to date: a stream table, or an internal one."""
+        with self._lock:
+            self._begins()
+            if self._find(name) is not None:
+                raise TableExists(
+                    f"The table {name!r} exists. Drop it first, or choose another name.", table=name
+                )
+            declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
+            table_id = layout.new_id(name)
+            dataset = self._store.files.create(table_id, declared)
+            state = TableState(name, table_id, dataset.version, 0, 0, (), stream)
+            staged = StagedTable(self._store.files, state, dataset, created=True)
+            self._staged[table_id] = staged
+            return staged
+
+    def drop_kept(self, name: str) -> None:
+        """Drop a table that create_kept made."""
+        with self._lock:
+            self._begins()
+            self._drop(self._stage(name))
+
+    def announce(self) -> None:
+        """Leave an intent before work that may take long."""
+        with self._lock:
+            self._announce()
 
     # Reads
 
@@ -315,7 +356,8 @@ class Transaction:
         dropped = frozenset(staged.state.id for staged in changed if staged.dropped)
         for staged in changed:
             staged.rebase(tables, self.operation_id, dropped)
-        return tuple(staged.change(version, self._kind()) for staged in changed)
+        changes = tuple(staged.change(version, self._kind()) for staged in changed)
+        return with_frontiers(changes)
 
     def check(self) -> None:
         self._store.check_lease(self.lapses)
@@ -369,6 +411,23 @@ class Transaction:
         dataset = self._store.files.read(found)
         staged = StagedTable(self._store.files, found, dataset)
         self._staged[found.id] = staged
+        return staged
+
+    def _drop(self, staged: StagedTable) -> None:
+        if staged.created:
+            del self._staged[staged.state.id]
+        else:
+            staged.operations.clear()
+            staged.dropped = True
+
+    def _stage_by_hand(self, name: str) -> StagedTable:
+        staged = self._stage(name)
+        if staged.state.stream is not None or is_hidden(staged.state.name):
+            raise StreamTableWrite(
+                f"{staged.state.name!r} is a stream table: its rows follow from its query. Change "
+                "its sources and refresh it; `lake.drop_stream_table` removes it.",
+                table=staged.state.name,
+            )
         return staged
 
     def _read(self, data: Any, staged: StagedTable) -> Input:

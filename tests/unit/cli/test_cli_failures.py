@@ -14,6 +14,7 @@ FAMILIES = {
     errors.StoreError: 6,
     errors.FormatError: 7,
     errors.EngineError: 8,
+    errors.RefreshFailed: 9,
 }
 
 

@@ -20,6 +20,9 @@ EXPECTED = {
     "init", "status", "load", "sql", "log", "show", "diff", "optimize", "gc", "recoveries",
     "repair", "table create", "table list", "table show", "table mirror", "table drop",
     "branch create", "branch list", "branch delete", "tag create", "tag list", "tag delete",
+    "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
+    "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
+    "stream groups", "apply", "run",
 }  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_there_are(cli: Cli) -> No
 
 
 # Their help lists what they take.
-CHOICES = {"mode", "format_"}
+CHOICES = {"mode", "format_", "consistency", "policy"}
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED))
@@ -95,7 +98,15 @@ HEAVY = ("lance", "pyarrow", "obstore", "sqlglot", "pyspark", "pandas", "numpy")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["load", "--help"], ["log", "--limt"], ["log"], ["log", "-l", "none"]]
+    "arguments",
+    [
+        ["--help"],
+        ["load", "--help"],
+        ["stream", "create", "--help"],
+        ["log", "--limt"],
+        ["log"],
+        ["log", "-l", "none"],
+    ],
 )
 def test_help_and_refusals_load_no_library_of_the_store(
     arguments: list[str], tmp_path: Path

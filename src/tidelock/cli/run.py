@@ -1,0 +1,128 @@
+"""`tidelock run`: the scheduler as a process.
+
+Owns: how it begins, what it says and how it ends. What is due is decided from the lake alone, so
+that a process which was killed is resumed by starting another.
+
+    SIGTERM, SIGINT     what has begun is finished and published; exit code 0
+    the second one      the process ends at once (background.py)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.background import Background
+from tidelock.cli.call import Call, command
+from tidelock.cli.options import BranchOption
+
+if TYPE_CHECKING:
+    from tidelock import Lake
+    from tidelock.derive.attempts import Attempt
+    from tidelock.store.posts import Holder
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run", engine=True, example="tidelock run --lake shop.lake")(run)
+
+
+def run(
+    call: Call,
+    once: Annotated[bool, typer.Option("--once", help="Refresh what is due now, and end.")] = False,
+    branch: BranchOption = "main",
+) -> None:
+    """Refresh stream tables as they become due, until SIGTERM or Ctrl-C.
+
+    Each refresh is one line, or one JSON object with --json; a terminal shows all tables instead.
+    One process at a time does this for a branch. Another one waits, and takes over when the first
+    one ends or dies. With --once it ends with exit code 9 when a table could not be refreshed.
+    """
+    with call.open(write=True) as lake:
+        if once:
+            _run_once(call, lake, branch)
+        else:
+            _run_on(call, lake, branch)
+
+
+def _run_once(call: Call, lake: Lake, branch: str) -> None:
+    from tidelock.cli.stream import end_by
+
+    background = Background(lake)
+
+    def attempted(attempt: Attempt) -> None:
+        if attempt.action not in ("none", "skipped"):
+            _tell_attempt(call, attempt)
+
+    found = background.run(
+        lambda: lake.refresh(
+            branch=branch,
+            progress=attempted,
+            begun=lambda unit: background.need_engine(),
+            stop=background.stop,
+        )
+    )
+    end_by(found, background)
+
+
+def _run_on(call: Call, lake: Lake, branch: str) -> None:
+    from tidelock.cli.refresh_view import RefreshView
+    from tidelock.run.scheduler import Watcher
+
+    background = Background(lake)
+    view = RefreshView()
+    with nullcontext(False) if call.json else view.shown(call.output) as drawn:
+
+        def attempted(attempt: Attempt) -> None:
+            view.attempted(attempt)
+            if not drawn:
+                _tell_attempt(call, attempt)
+
+        def started() -> None:
+            _tell(call, {"event": "started", "branch": branch}, f"Refreshing {branch}")
+            # Told apart from a table that fails: without an engine there is nothing to run for.
+            background.need_engine()
+
+        def look() -> None:
+            if drawn:
+                view.follow(lake.stream_tables(branch=branch))
+
+        def waiting(holder: Holder) -> None:
+            _tell_waiting(call, holder, branch)
+
+        watcher = Watcher(view.begun, attempted, waiting, started)
+        background.run(
+            lambda: lake.serve_schedule(branch=branch, stop=background.stop, watcher=watcher), look
+        )
+    _tell(call, {"event": "stopped", "branch": branch}, "Stopped.")
+
+
+def _tell_attempt(call: Call, attempt: Attempt) -> None:
+    from tidelock.cli.refresh_view import told
+
+    if call.json:
+        _tell(call, {"event": "refresh", **documents.of_attempt(attempt)}, "")
+    else:
+        call.output.line(told(attempt))
+        sys.stdout.flush()
+
+
+def _tell_waiting(call: Call, holder: Holder, branch: str) -> None:
+    _tell(
+        call,
+        {"event": "waiting", "branch": branch, "for": holder.owner},
+        f"{holder.owner} refreshes {branch} already. Waiting until it ends, or until its lease of "
+        f"{holder.lease_seconds:g} s does.",
+    )
+
+
+def _tell(call: Call, document: dict[str, Any], note: str) -> None:
+    if call.json:
+        call.output.raw(json.dumps(document, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    else:
+        call.output.note(note)

@@ -1,0 +1,151 @@
+"""What `tidelock stream` shows: which stream tables there are, and where each of them stands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from tidelock.cli import documents
+from tidelock.cli.call import Call, command
+from tidelock.cli.cells import count, duration, printable
+from tidelock.cli.documents import Document
+from tidelock.cli.engines import starting
+from tidelock.cli.options import BranchOption, StreamArgument
+
+NONE = 'No stream tables yet. Create one: tidelock stream create NAME --query "SELECT …"'
+
+
+def register(stream: typer.Typer) -> None:
+    command(stream, "list", example="tidelock stream list")(list_)
+    command(stream, "show", example="tidelock stream show totals")(show)
+    command(stream, "explain", engine=True, example="tidelock stream explain totals")(explain)
+    command(stream, "history", example="tidelock stream history totals --limit 5")(history)
+    command(stream, "graph", example="tidelock stream graph --format mermaid")(graph)
+    command(stream, "groups", example="tidelock stream groups")(groups)
+
+
+def list_(call: Call, branch: BranchOption = "main") -> None:
+    """List the stream tables, upstream first, and where they stand."""
+    with call.open() as lake:
+        found = lake.stream_tables(branch=branch)
+    call.output.answer(
+        [documents.of_stream(stream) for stream in found],
+        lambda: call.output.listing(list(found.columns), found.cells(), NONE),
+    )
+
+
+def show(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
+    """Show a stream table: its query, its options, and how far it is behind its sources."""
+    with call.open() as lake:
+        freshness = lake.freshness(name, branch=branch)
+        streams = lake.stream_tables(branch=branch)
+    found = next(one for one in streams if one.name == freshness.table)
+    document = {
+        **documents.of_stream(found),
+        "freshness": documents.of_freshness(freshness),
+    }
+    call.output.answer(document, lambda: _show_stream(call, document))
+
+
+def _show_stream(call: Call, document: Document) -> None:
+    for line in document["query"].strip().splitlines():
+        call.output.line(printable(line.replace("\t", "    ")))
+    call.output.line()
+    call.output.facts(
+        [
+            ("name", document["name"]),
+            ("schedule", document["schedule"] or "manual"),
+            ("mode", document["refresh_mode"]),
+            ("group", document["group"] or "none"),
+            ("consistency", document["consistency"]),
+            ("policy", document["schedule_policy"]),
+            ("sources", ", ".join(document["sources"])),
+            ("rows", f"{document['rows']:,}"),
+            ("as of", f"version {document['as_of']}" if document["as_of"] else "never"),
+            ("epoch", str(document["epoch"])),
+            ("status", document["status"]),
+            ("behind", _behind(document["freshness"])),
+            ("defined in", document["origin"] or "no file"),
+        ]
+    )
+
+
+def _behind(freshness: Document) -> str:
+    if freshness["current"]:
+        return "no: nothing that it is computed from has changed since"
+    changed = ", ".join(freshness["waiting_for"])
+    return (
+        f"{count(freshness['behind_versions'], 'commit')} of {changed}, for "
+        f"{duration(freshness['behind_seconds'])}"
+    )
+
+
+def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
+    """Explain how a stream table is kept: operators, state, and how its next refresh is done."""
+    # The query is planned as a refresh would plan it, within a transaction that is given up.
+    with call.open(write=True) as lake, call.output.waiting(starting(**call.engine)):
+        found = lake.explain(name, branch=branch)
+
+    def show_text() -> None:
+        for line in found.text.splitlines():
+            call.output.line(printable(line))
+
+    call.output.answer(documents.of_explanation(found), show_text)
+
+
+def history(
+    call: Call,
+    name: StreamArgument,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", metavar="N", min=0, help="How many attempts; 0 shows all."),
+    ] = 20,
+    branch: BranchOption = "main",
+) -> None:
+    """Show every attempt to refresh a stream table, newest first, failures included."""
+    with call.open() as lake:
+        found = lake.history(name, limit or None, branch=branch)
+    call.output.answer(
+        [documents.of_attempt(attempt) for attempt in found],
+        lambda: call.output.listing(
+            list(found.columns),
+            found.cells(),
+            f"{name} was never refreshed: tidelock stream refresh {name}",
+        ),
+    )
+
+
+def graph(
+    call: Call,
+    format_: Annotated[
+        Literal["text", "mermaid", "dot"],
+        typer.Option("--format", "-F", help="For people, for Mermaid, or for Graphviz."),
+    ] = "text",
+    branch: BranchOption = "main",
+) -> None:
+    """Draw who is computed from whom, and the groups that are refreshed together."""
+    with call.open() as lake:
+        found = lake.graph(branch=branch)
+    drawn = {"text": found.text, "mermaid": found.mermaid, "dot": found.dot}[format_]
+    document = {
+        "tables": list(found.nodes),
+        "stream_tables": list(found.graph.stream_tables),
+        "edges": [list(edge) for edge in found.edges],
+        "groups": [{"name": one.name, "members": list(one.members)} for one in found.groups],
+    }
+    call.output.answer(document, lambda: call.output.raw(drawn()))
+
+
+def groups(call: Call, branch: BranchOption = "main") -> None:
+    """List the groups that are refreshed in one commit, and what each is waiting for."""
+    with call.open() as lake:
+        found = lake.groups(branch=branch)
+    call.output.answer(
+        [documents.of_group(group) for group in found],
+        lambda: call.output.listing(
+            list(found.columns),
+            found.cells(),
+            "No groups: no two paths from one table meet in a stream table.",
+        ),
+    )

@@ -1,0 +1,159 @@
+"""The catalog: which stream tables a snapshot has, how they hang together, and their plans.
+
+Owns: the definitions of a lake, one object each under the hash of its content, and what follows
+from them (graph, groups, units, plans), computed again only when the tables or their schemas
+change.
+Invariant: a definition's object exists before a commit names it, and never changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tidelock.derive.graph import Graph
+from tidelock.derive.groups import Group, Unit, find_groups, units
+from tidelock.derive.views import Prepared, prepare
+from tidelock.errors import ObjectExists, StreamTableRequired, TableNotFound
+from tidelock.model.commit import Tables, TableState
+from tidelock.model.names import is_hidden
+from tidelock.model.schema import TableSchema
+from tidelock.model.streams import Definition, StreamState
+from tidelock.store import layout
+from tidelock.store.objects import Objects
+from tidelock.store.reading import Engine
+from tidelock.store.records import decode, encode
+from tidelock.store.transaction import Transaction
+
+PLANS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A definition as it is kept, with the tables that its query reads."""
+
+    definition: Definition
+    sources: tuple[str, ...]
+    format: int = 1
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream table of a snapshot."""
+
+    table: TableState
+    stored: Stored
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def state(self) -> StreamState:
+        assert self.table.stream is not None
+        return self.table.stream
+
+    @property
+    def definition(self) -> Definition:
+        return self.stored.definition
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The stream tables of a snapshot and how they hang together."""
+
+    streams: Mapping[str, Stream]
+    graph: Graph
+    groups: tuple[Group, ...]
+    units: tuple[Unit, ...]
+
+
+class Catalog:
+    def __init__(self, objects: Objects, engine: Engine) -> None:
+        self._objects = objects
+        self._engine = engine
+        self._stored: dict[str, Stored] = {}
+        self._shapes: dict[object, tuple[Graph, tuple[Group, ...], tuple[Unit, ...]]] = {}
+        self._plans: dict[object, Prepared] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, definition: Definition, sources: tuple[str, ...]) -> str:
+        """Make a definition durable; returns its id."""
+        stored = Stored(definition, sources)
+        with suppress(ObjectExists):
+            self._objects.put_new(layout.definition(definition.id), encode(stored))
+        self._stored[definition.id] = stored
+        return definition.id
+
+    def stored(self, definition_id: str) -> Stored:
+        found = self._stored.get(definition_id)
+        if found is None:
+            key = layout.definition(definition_id)
+            found = self._stored[definition_id] = decode(self._objects.get(key), Stored, key)
+        return found
+
+    def arrange(self, tables: Tables) -> Arrangement:
+        """The stream tables of a snapshot, with their graph, groups and units of refresh."""
+        streams = {
+            state.name: Stream(state, self.stored(state.stream.definition))
+            for state in tables.states()
+            if state.stream is not None
+        }
+        signature = tuple(sorted((s.name, s.state.definition) for s in streams.values()))
+        shape = self._shapes.get(signature)
+        if shape is None:
+            graph = Graph.of({name: stream.stored.sources for name, stream in streams.items()})
+            definitions = {name: stream.definition for name, stream in streams.items()}
+            groups = find_groups(graph, definitions)
+            shape = (graph, groups, units(graph, groups))
+            with self._lock:
+                self._shapes = {signature: shape}
+        return Arrangement(streams, *shape)
+
+    def plan(self, transaction: Transaction, definition: Definition) -> Prepared:
+        """The plan of a definition over the tables that a transaction sees."""
+        schemas = TransactionSchemas(transaction)
+        known = self._plans.get(definition.id)
+        if known is not None and all(
+            schemas.get(name) == schema for name, schema in known.schemas.items()
+        ):
+            return known
+        prepared = prepare(self._engine, definition, schemas, transaction.sql)
+        with self._lock:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            self._plans[definition.id] = prepared
+        return prepared
+
+
+class TransactionSchemas(Mapping[str, TableSchema]):
+    """The schemas of the tables that a transaction sees, each opened when it is asked for."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._names = [name for name in transaction.tables() if not is_hidden(name)]
+
+    def __getitem__(self, name: str) -> TableSchema:
+        try:
+            return self._transaction.table(name).schema
+        except TableNotFound:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def stream_of(tables: Tables, catalog: Catalog, name: str) -> Stream:
+    """The stream table of that name, or a typed error."""
+    state = tables[name]
+    if state.stream is None:
+        raise StreamTableRequired(
+            f"{state.name!r} is a table, not a stream table. lake.stream_tables() lists those.",
+            table=state.name,
+        )
+    return Stream(state, catalog.stored(state.stream.definition))

@@ -1,0 +1,111 @@
+"""Explaining a plan: what is kept, how it moves, and what Spark will be asked.
+
+Owns: words. Everything is told from the plan alone; nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelock.derive.analysing import Kept
+from tidelock.derive.sql.operators import (
+    Aggregate,
+    Core,
+    Generate,
+    Join,
+    Merge,
+    Operator,
+    Scan,
+    Select,
+    Top,
+    Window,
+    inputs,
+    scans,
+)
+from tidelock.derive.stages import INTERNAL, Bag, Groups, Stage
+from tidelock.derive.views import Prepared
+from tidelock.derive.weighted import body_sql
+
+
+def explain_plan(prepared: Prepared) -> Iterator[str]:
+    """The lines that describe how a view is kept."""
+    if not prepared.incremental:
+        yield "It is computed anew at every refresh:"
+        for obstacle in prepared.view.obstacles:
+            yield f"  - {obstacle.reason}"
+        if not prepared.view.obstacles:
+            yield "  - refresh_mode is full"
+        return
+    for kept in prepared.kept:
+        last = kept is prepared.kept[-1]
+        where = "the table itself" if last else f"an internal table, {INTERNAL}{kept.stage.number}"
+        yield f"Stage {kept.stage.number}: {_head(kept.stage)}, kept in {where}"
+        yield from (f"    {line}" for line in tree(kept.stage.body))
+        yield from (f"  {line}" for line in _state(kept))
+        yield from (f"  {line}" for line in _sql(kept))
+
+
+def tree(operator: Operator, depth: int = 0) -> Iterator[str]:
+    """An operator and its inputs, one line each."""
+    yield "  " * depth + describe(operator)
+    for one in inputs(operator):
+        yield from tree(one, depth + 1)
+
+
+def describe(operator: Operator) -> str:
+    """One operator in one line."""
+    if isinstance(operator, Scan):
+        return f"Scan {operator.table} ({', '.join(column for _, column in operator.columns)})"
+    if isinstance(operator, Select):
+        where = f" where {operator.condition.sql}" if operator.condition else ""
+        return f"Select {', '.join(column.sql for column in operator.columns)}{where}"
+    if isinstance(operator, Generate):
+        return f"Generate {operator.sql}"
+    if isinstance(operator, Join):
+        keys = " and ".join(f"{left} = {right}" for left, right in operator.keys)
+        extra = f" where {operator.condition.sql}" if operator.condition else ""
+        return f"Join on {keys}{extra}" if keys else f"Join of all pairs{extra}"
+    if isinstance(operator, Merge):
+        return f"Merge {', '.join('plus' if sign > 0 else 'minus' for sign in operator.signs)}"
+    if isinstance(operator, Aggregate):
+        made = ", ".join(measure.sql for measure in operator.measures) or "nothing"
+        return f"Aggregate {made} by {', '.join(operator.groups) or 'nothing'}"
+    if isinstance(operator, Window):
+        return f"Window {', '.join(column.sql for column in operator.columns)}"
+    if isinstance(operator, Top):
+        return f"Top {operator.limit} by {operator.order}"
+    return type(operator).__name__
+
+
+def _head(stage: Stage) -> str:
+    head = stage.head
+    if isinstance(head, Bag):
+        return "rows, moved by their changes"
+    if isinstance(head, Groups):
+        by = ", ".join(head.groups) or "nothing"
+        made = ", ".join(measure.sql for measure in head.measures) or "its distinct values"
+        return f"{made} by {by}, moved by adding the changes' sums and counts"
+    return f"{describe(head.operator)}, computed again for the keys that changes touch"
+
+
+def _state(kept: Kept) -> Iterator[str]:
+    hidden = [column.name for column in kept.layout.sums]
+    if hidden:
+        yield f"State kept beside the rows: a count, and {len(hidden)} sums or counts per group"
+
+
+def _sql(kept: Kept) -> Iterator[str]:
+    leaves = list(enumerate(scans(kept.stage.body)))
+    for leaf, scan in leaves:
+        relations = {
+            other: f"changes({one.table})"
+            if other == leaf
+            else f"{'new' if other < leaf else 'old'}({one.table})"
+            for other, one in leaves
+        }
+        yield f"When {scan.table} changes, Spark computes:"
+        yield f"    {body_sql(kept.stage.body, relations, leaf)}"
+
+
+def core_tree(root: Core) -> str:
+    return "\n".join(tree(root))

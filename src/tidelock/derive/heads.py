@@ -1,0 +1,119 @@
+"""Heads as SQL: what a stage keeps of its body, and what its table holds.
+
+Every function gives the SQL of rows as the stage's table has them (Layout), without or with the
+row ids of what they replace.
+"""
+
+from __future__ import annotations
+
+from tidelock.derive.layouts import COUNT, HASH, Layout
+from tidelock.derive.sql.operators import Aggregate, Merge, Top, Window, walk
+from tidelock.derive.stages import Groups, Partitions, Stage
+from tidelock.derive.weighted import WEIGHT
+from tidelock.model.names import quote
+
+NET = "_net"
+"""The sum of a row's weights."""
+
+
+def bag_rows(layout: Layout, sql: str) -> str:
+    """The rows of a body that has no weights to speak of."""
+    return f"SELECT {_listed(layout)} FROM ({sql})"
+
+
+def bag_changes(stage: Stage, layout: Layout, sql: str) -> str:
+    """The net changes of a bag: each row once, with its weight."""
+    columns = ", ".join(quote(name) for name in stage.kept)
+    net = f"SELECT {columns}, SUM({WEIGHT}) AS {NET} FROM ({sql}) GROUP BY {columns}"
+    return f"SELECT {_listed(layout)}, {NET} FROM ({net}) WHERE {NET} <> 0"
+
+
+def summed(stage: Stage, layout: Layout, sql: str) -> str:
+    """The sums of a weighted body for each group."""
+    assert isinstance(stage.head, Groups)
+    groups = [quote(name) for name in stage.head.groups]
+    sums = [f"COALESCE(SUM({WEIGHT}), 0L) AS {quote(COUNT)}"]
+    sums += [f"CAST(COALESCE(SUM({s.sql}), 0) AS {s.kind}) AS {quote(s.name)}" for s in layout.sums]
+    by = f" GROUP BY {', '.join(groups)}" if groups else ""
+    inner = f"SELECT {', '.join([*groups, *sums])} FROM ({sql}){by}"
+    return f"SELECT *, {layout.hash} AS {quote(HASH)} FROM ({inner})"
+
+
+def group_rows(layout: Layout, sql: str, ids: tuple[str, ...] = ()) -> str:
+    """The rows of a Groups table from its groups and sums, and columns that pass along."""
+    finals = ", ".join(f"{final} AS {quote(name)}" for name, final in layout.finals)
+    inner = f"SELECT *{', ' + finals if finals else ''} FROM ({sql})"
+    kept = [quote(COUNT), *(quote(one.name) for one in layout.sums), *ids]
+    return f"SELECT {_listed(layout)}, {', '.join(kept)} FROM ({inner})"
+
+
+def added(layout: Layout, changes: str, state: str, ids: tuple[str, ...]) -> str:
+    """The groups and sums after a change: what was kept, where it was, plus what came."""
+    sums = [f"COALESCE(o.{quote(COUNT)}, 0L) + d.{quote(COUNT)} AS {quote(COUNT)}"]
+    sums += [
+        f"CAST(COALESCE(o.{quote(s.name)}, 0) + d.{quote(s.name)} AS {s.kind}) AS {quote(s.name)}"
+        for s in layout.sums
+    ]
+    groups = [f"d.{quote(key)} AS {quote(key)}" for _, key in layout.keys]
+    found = [f"o.{name} AS {name}" for name in ids]
+    on = " AND ".join(
+        [f"d.{quote(HASH)} = o.{quote(HASH)}"]
+        + [f"d.{quote(key)} <=> o.{quote(column)}" for column, key in layout.keys]
+    )
+    columns = ", ".join([*groups, *sums, *found])
+    return f"SELECT {columns} FROM ({changes}) d LEFT JOIN {state} o ON {on}"
+
+
+def partition_keys(stage: Stage, layout: Layout, sql: str) -> str:
+    """The distinct keys that a change touches."""
+    assert isinstance(stage.head, Partitions)
+    keys = ", ".join(quote(key) for key in stage.head.keys)
+    return (
+        f"SELECT {keys}, {layout.hash} AS {quote(HASH)} FROM (SELECT DISTINCT {keys} FROM ({sql}))"
+    )
+
+
+def partition_rows(stage: Stage, layout: Layout, sql: str, keys: str | None = None) -> str:
+    """The rows of a Partitions table, over a weighted body; with `keys`, of those keys only."""
+    assert isinstance(stage.head, Partitions)
+    columns = ", ".join(quote(name) for name in stage.body.output)
+    if has_signs(stage):
+        net = f"SELECT {columns}, SUM({WEIGHT}) AS {NET} FROM ({sql}) GROUP BY {columns}"
+        repeated = f"explode(array_repeat(1, CAST({NET} AS INT))) _t AS _one"
+        rows = (
+            f"SELECT {columns} FROM (SELECT * FROM ({net}) WHERE {NET} > 0) LATERAL VIEW {repeated}"
+        )
+    else:
+        rows = f"SELECT {columns} FROM ({sql})"
+    if keys is not None and stage.head.keys:
+        on = " AND ".join(f"b.{quote(key)} <=> k.{quote(key)}" for key in stage.head.keys)
+        rows = f"SELECT b.* FROM ({rows}) b LEFT SEMI JOIN {keys} k ON {on}"
+    return f"SELECT {_listed(layout)} FROM ({operator_sql(stage.head.operator, rows)})"
+
+
+def operator_sql(operator: Aggregate | Window | Top, rows: str) -> str:
+    if isinstance(operator, Aggregate):
+        groups = [quote(name) for name in operator.groups]
+        measures = [f"{one.sql} AS {quote(one.name)}" for one in operator.measures]
+        by = f" GROUP BY {', '.join(groups)}" if groups else ""
+        return f"SELECT {', '.join([*groups, *measures])} FROM ({rows}){by}"
+    if isinstance(operator, Window):
+        made = [f"{one.sql} AS {quote(one.name)}" for one in operator.columns]
+        return f"SELECT {', '.join(['*', *made])} FROM ({rows})"
+    limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
+    offset = f" OFFSET {operator.offset}" if operator.offset else ""
+    return f"SELECT * FROM ({rows}) ORDER BY {operator.order}{limit}{offset}"
+
+
+def has_signs(stage: Stage) -> bool:
+    return any(isinstance(one, Merge) and min(one.signs) < 0 for one in walk(stage.body))
+
+
+def _listed(layout: Layout) -> str:
+    """The shown columns, the keys that are not among them, and the hash."""
+    shown = {name for name, _ in layout.shown}
+    columns = [f"{sql} AS {quote(name)}" for name, sql in layout.shown]
+    columns += [
+        f"{quote(key)} AS {quote(column)}" for column, key in layout.keys if column not in shown
+    ]
+    return ", ".join([*columns, f"{layout.hash} AS {quote(HASH)}"])

@@ -1,0 +1,149 @@
+"""Layouts: which columns the table of a stage has, and the SQL that computes them.
+
+Beside the columns that are shown, a stage's table holds columns of its own, which readers never
+see:
+
+    __tidelock_hash   a hash of the key (of all columns for a bag); how rows are found again
+    __tidelock_k0…    the columns of the key that are not among those shown
+    __tidelock_n      Groups: how many rows the group has
+    __tidelock_s0…    Groups: the sums and counts that its measures are made of
+
+Invariant: a row is found by its hash and then compared, so that equal hashes never mix up rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelock.derive.sql.operators import Measure
+from tidelock.derive.stages import Bag, Groups, Partitions, Stage
+from tidelock.model.names import HIDDEN, ROW_HASH, quote
+
+HASH = ROW_HASH
+COUNT = f"{HIDDEN}n"
+PRECISION_MAX = 28
+"""Decimals of more digits than this have no room left for their sum."""
+EXACT = ("tinyint", "smallint", "int", "bigint", "decimal")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One additive part of a group's state, as SQL over the weighted body and over the state."""
+
+    name: str
+    sql: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The table of one stage.
+
+    `shown` are (column of the table, SQL over what the head gives); `keys` are (column of the
+    table, column of the head); `types` are the Spark types of the body's columns.
+    """
+
+    shown: tuple[tuple[str, str], ...]
+    keys: tuple[tuple[str, str], ...]
+    sums: tuple[Sum, ...]
+    finals: tuple[tuple[str, str], ...]
+    """Of each measure: its name and the SQL over the sums that gives it."""
+    hash: str
+    """SQL over what the head gives."""
+
+
+def hash_sql(columns: Mapping[str, str]) -> str:
+    """A hash of columns, given with their types, that every engine computes alike."""
+    parts = []
+    for column, kind in columns.items():
+        if kind.startswith(("array", "map", "struct", "variant")):
+            continue
+        wide = kind.startswith("decimal") and _precision(kind) > 18
+        parts.append(f"CAST({quote(column)} AS STRING)" if wide else quote(column))
+    return f"xxhash64({', '.join(parts)})" if parts else "0L"
+
+
+def lay_out(
+    stage: Stage, names: tuple[str, ...], types: Mapping[str, str], results: Mapping[str, str]
+) -> Layout:
+    """The layout of a stage whose table shows `names`.
+
+    `types` are the Spark types of the columns that the head gives, `results` those of the
+    arguments of the measures, by the measure's name.
+    """
+    if stage.finish is None:
+        shown = tuple(
+            (name, quote(column)) for name, column in zip(names, stage.output, strict=True)
+        )
+        passed = dict(zip(stage.output, names, strict=True))
+    else:
+        columns = stage.finish.columns
+        shown = tuple((name, one.sql) for name, one in zip(names, columns, strict=True))
+        passed = {one.passed: name for name, one in zip(names, columns, strict=True) if one.passed}
+    if isinstance(stage.head, Bag):
+        return Layout(shown, (), (), (), hash_sql({name: types[name] for name in stage.kept}))
+    keys = stage.head.groups if isinstance(stage.head, Groups) else stage.head.keys
+    named = tuple((passed.get(key, f"{HIDDEN}k{number}"), key) for number, key in enumerate(keys))
+    hashed = hash_sql({key: types[key] for key in keys})
+    if isinstance(stage.head, Partitions):
+        return Layout(shown, named, (), (), hashed)
+    sums: list[Sum] = []
+    finals = [
+        (measure.name, f"CAST({_final(measure, results, sums)} AS {types[measure.name]})")
+        for measure in stage.head.measures
+    ]
+    return Layout(shown, named, tuple(sums), tuple(finals), hashed)
+
+
+def is_exact(measure: Measure, results: Mapping[str, str]) -> bool:
+    """Whether adding up its parts gives what computing it anew would give, to the last digit."""
+    if measure.function not in ("sum", "avg"):
+        return True
+    kind = results[measure.name]
+    return kind.startswith(EXACT) and _precision(kind) <= PRECISION_MAX
+
+
+def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> str:
+    def add(sql: str, kind: str = "BIGINT") -> str:
+        known = next((one.name for one in sums if one.sql == sql), None)
+        if known is None:
+            known = f"{HIDDEN}s{len(sums)}"
+            sums.append(Sum(known, sql, kind))
+        return quote(known)
+
+    given = measure.argument
+    if measure.condition is not None:
+        given = f"CASE WHEN {measure.condition} THEN {given or '1'} END"
+    if measure.function == "count":
+        return add("_w" if given is None else f"IF(({given}) IS NULL, 0L, _w)")
+    if measure.function in ("bool_and", "every"):
+        false, known = add(f"IF(({given}) = false, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
+        return f"CASE WHEN {known} = 0 THEN NULL ELSE {false} = 0 END"
+    if measure.function in ("bool_or", "some", "any"):
+        true, known = add(f"IF({given}, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
+        return f"CASE WHEN {known} = 0 THEN NULL ELSE {true} > 0 END"
+    kind = results[measure.name]
+    exact = kind if kind.startswith("decimal") else "decimal(20,0)"
+    value = f"CAST({given} AS {exact})"
+    # Weights are 1 or -1 here: changes come row by row.
+    precision, scale = _precision(exact), _scale(exact)
+    total = add(f"IF(_w > 0, {value}, -{value})", f"DECIMAL(38,{scale})")
+    known = add(f"IF(({given}) IS NULL, 0L, _w)")
+    if measure.function == "sum":
+        return f"CASE WHEN {known} = 0 THEN NULL ELSE {total} END"
+    if kind.startswith("decimal"):
+        # The types that Spark's own average divides.
+        whole = f"CAST({total} AS DECIMAL({precision + 10},{scale}))"
+        quotient = f"{whole} / CAST({known} AS DECIMAL(20,0))"
+    else:
+        quotient = f"CAST({total} AS DOUBLE) / {known}"
+    return f"CASE WHEN {known} = 0 THEN NULL ELSE {quotient} END"
+
+
+def _precision(kind: str) -> int:
+    return int(kind[len("decimal(") : -1].split(",")[0]) if kind.startswith("decimal") else 20
+
+
+def _scale(kind: str) -> int:
+    return int(kind[len("decimal(") : -1].split(",")[1]) if kind.startswith("decimal") else 0

@@ -1,0 +1,142 @@
+"""Reducing: reading of a body's tables only the rows that can meet a change.
+
+A body is made of inner joins, so a row of one table matters only if its join values occur on the
+other side. Starting from the changes of one table, or from the keys that are computed again, the
+values are followed from table to table along the edges of the body, and each table is read by
+looking those values up. What cannot be reached this way is read whole, by the engine.
+
+Law: a body over the reduced tables gives the same rows as over the whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.derive.provenance import Edge, Origin, Trace, Traced
+from tidelock.store.keys import find_rows
+from tidelock.store.tables import Dataset
+
+KEYS_MAX = 20_000
+"""Above this many values a lookup costs more than letting the engine read the table."""
+ROWS_MAX = 500_000
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One scan of a body at one pin: its dataset and the columns that are read."""
+
+    dataset: Dataset
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Option:
+    leaf: int
+    column: str
+    values: pa.Array
+
+
+def reduce(
+    traced: Traced,
+    leaves: Callable[[int], Leaf],
+    seeds: Mapping[int, pa.Table],
+    wanted: Sequence[tuple[Trace, pa.Array]] = (),
+) -> dict[int, pa.Table | None]:
+    """The rows of each leaf that can matter; None for a leaf that must be read whole.
+
+    `seeds` are leaves whose rows are given. `wanted` are traces with the values that matter.
+    """
+    loaded: dict[int, pa.Table | None] = dict(seeds)
+    refused: set[tuple[int, str]] = set()
+    while waiting := [leaf for leaf in traced.leaves if leaf not in loaded]:
+        options = [
+            option
+            for option in _options(traced.edges, wanted, loaded)
+            if (option.leaf, option.column) not in refused
+        ]
+        if not options:
+            loaded.update(dict.fromkeys(waiting))
+            break
+        best = min(options, key=lambda o: (o.column not in leaves(o.leaf).key, len(o.values)))
+        rows = _look_up(leaves(best.leaf), best)
+        if rows is None:
+            refused.add((best.leaf, best.column))
+            continue
+        for other in options:
+            if other.leaf == best.leaf and other is not best:
+                rows = _narrow(rows, other)
+        loaded[best.leaf] = rows
+    return {leaf: loaded[leaf] for leaf in traced.leaves}
+
+
+def _options(
+    edges: Sequence[Edge],
+    wanted: Sequence[tuple[Trace, pa.Array]],
+    loaded: Mapping[int, pa.Table | None],
+) -> list[_Option]:
+    found: list[_Option] = []
+    for trace, values in wanted:
+        found.extend(_to(trace, values, loaded))
+    for edge in edges:
+        for source, target in ((edge.left, edge.right), (edge.right, edge.left)):
+            if not any(origin and origin.leaf not in loaded for origin in target):
+                continue
+            known = values_of(source, loaded)
+            if known is not None:
+                met = known if edge.null_safe else known.drop_null()
+                found.extend(_to(target, met, loaded))
+    return found
+
+
+def _to(target: Trace, values: pa.Array, loaded: Mapping[int, pa.Table | None]) -> list[_Option]:
+    return [
+        _Option(origin.leaf, origin.column, values)
+        for origin in target
+        if origin is not None and origin.leaf not in loaded
+    ]
+
+
+def values_of(trace: Trace, loaded: Mapping[int, pa.Table | None]) -> pa.Array | None:
+    """The distinct values of a traced column among the rows that are loaded; None if unknown."""
+    parts = [_column(origin, loaded) for origin in trace]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({part.type for part in known}) > 1:
+        return None
+    chunks = [chunk for part in known for chunk in part.chunks]
+    return pa.chunked_array(chunks, known[0].type).unique()
+
+
+def _column(origin: Origin | None, loaded: Mapping[int, pa.Table | None]) -> pa.ChunkedArray | None:
+    rows = None if origin is None else loaded.get(origin.leaf)
+    return None if rows is None or origin is None else rows.column(origin.column)
+
+
+def _look_up(leaf: Leaf, option: _Option) -> pa.Table | None:
+    values = _fitting(option.values, leaf.dataset.schema.field(option.column).type)
+    if values is None or len(values) > KEYS_MAX:
+        return None
+    return find_rows(leaf.dataset, option.column, values, leaf.columns, ROWS_MAX)
+
+
+def _narrow(rows: pa.Table, option: _Option) -> pa.Table:
+    values = _fitting(option.values, rows.column(option.column).type)
+    if values is None:
+        return rows
+    return rows.filter(pc.is_in(rows.column(option.column), value_set=values))
+
+
+def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The values in the type of the column that they are looked up in, if that is safe to say."""
+    if values.type == kind:
+        return values
+    if pa.types.is_integer(values.type) and pa.types.is_integer(kind):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:
+            return None
+    return None

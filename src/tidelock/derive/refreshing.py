@@ -1,0 +1,313 @@
+"""Refreshing: bringing a unit of stream tables to one snapshot, in one commit.
+
+    1. the transaction fixes the snapshot that all members read
+    2. members in order: each stages its next state, reading what was staged before it
+    3. one commit publishes all, with frontiers and the epoch one higher
+
+Invariants: everything or nothing of a unit is published; members of one unit have one `as_of`; a
+unit whose sources did not change is neither computed nor published.
+After a crash: before the commit nothing happened; after it everything did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from tidelock.derive.attempts import Action, Attempt
+from tidelock.derive.catalog import Arrangement, Catalog, Stream
+from tidelock.derive.costs import Estimate, estimate
+from tidelock.derive.keeping import Keeper, Outcome
+from tidelock.derive.moving import RowsNotFound
+from tidelock.derive.sources import Changes, cancelled, find_changes, read_changes, weighted
+from tidelock.derive.views import Prepared
+from tidelock.derive.weighted import WEIGHT
+from tidelock.errors import DefinitionBroken, SnapshotExpired
+from tidelock.model.commit import Tables
+from tidelock.model.streams import PUBLISHING, Source, StreamState
+from tidelock.store.changes import diff_batches
+from tidelock.store.faults import hit
+from tidelock.store.reading import Table
+from tidelock.store.store import Store
+from tidelock.store.transaction import Transaction
+
+
+class MemberFailed(Exception):
+    """One member could not be refreshed; the cause says why."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(table)
+        self.table = table
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a member is refreshed, and why so."""
+
+    full: bool
+    reason: str
+    incremental_seconds: float | None = None
+    full_seconds: float | None = None
+
+
+def estimate_refresh(
+    store: Store, catalog: Catalog, transaction: Transaction, stream: Stream
+) -> Way:
+    """How the next refresh of a stream table would be done."""
+    members = _Members(Refresh(store, catalog, transaction.branch.name, [stream.name]), transaction)
+    return members.way(stream)
+
+
+@dataclass
+class Refresh:
+    """One refresh of one unit."""
+
+    store: Store
+    catalog: Catalog
+    branch: str
+    members: Sequence[str]
+    full: bool = False
+
+    def run(self) -> list[Attempt]:
+        """Refresh and publish; what became of each member. MemberFailed names who did not."""
+        transaction = self.store.begin(self.branch, message=f"refresh {', '.join(self.members)}")
+        try:
+            attempts = _Members(self, transaction).stage()
+            hit("refresh.before_publish")
+            transaction.publish()
+        except BaseException:
+            transaction.rollback()
+            raise
+        commit = transaction.commit
+        assert commit is not None
+        hit("refresh.after_publish")
+        return [replace(one, commit=commit.id) for one in attempts]
+
+
+def is_current(arrangement: Arrangement, tables: Tables, members: Sequence[str]) -> bool:
+    """Whether nothing that the members read has changed since their frontiers."""
+    within = set(members)
+    for name in members:
+        state = arrangement.streams[name].state
+        if not state.populated:
+            return False
+        seen = {source.table: source for source in state.frontier}
+        for source in arrangement.streams[name].stored.sources:
+            found, then = tables.find(source), seen.get(source)
+            if found is None or then is None or found.id != then.table_id:
+                return False
+            if source not in within and found.changed != then.changed:
+                return False
+    return True
+
+
+class _Members:
+    """The members of a unit within their transaction."""
+
+    def __init__(self, refresh: Refresh, transaction: Transaction) -> None:
+        self._refresh = refresh
+        self._store = refresh.store
+        self._transaction = transaction
+        self._base = transaction.tables()
+        self._done: dict[str, Outcome] = {}
+        self._streams = refresh.catalog.arrange(self._base).streams
+
+    def stage(self) -> list[Attempt]:
+        epoch = 1 + max(self._streams[name].state.epoch for name in self._refresh.members)
+        attempts = []
+        for name in self._refresh.members:
+            began = time.monotonic()
+            try:
+                way, outcome = self._keep(self._streams[name])
+            except Exception as error:
+                raise MemberFailed(name) from error
+            self._done[name] = outcome
+            seconds = time.monotonic() - began
+            self._advance(self._streams[name], epoch, _spent(way, outcome, seconds))
+            hit("refresh.after_member")
+            action: Action = "full" if way.full else "incremental"
+            attempts.append(
+                Attempt(
+                    table=name,
+                    table_id=self._streams[name].table.id,
+                    action=action,
+                    time=datetime.now(UTC),
+                    reason=way.reason,
+                    seconds=seconds,
+                    rows_in=outcome.rows_in,
+                    rows_out=outcome.rows_out,
+                    version=self._transaction.base_version,
+                    epoch=epoch,
+                    actor=self._transaction.actor,
+                )
+            )
+        told = [_plain(attempt) for attempt in attempts]
+        self._transaction.properties["refresh"] = told
+        return attempts
+
+    def way(self, stream: Stream) -> Way:
+        prepared = self._refresh.catalog.plan(self._transaction, stream.definition)
+        return self._choose(stream, prepared, self._changes(stream))
+
+    def _keep(self, stream: Stream) -> tuple[Way, Outcome]:
+        prepared = self._refresh.catalog.plan(self._transaction, stream.definition)
+        self._refuse_other_columns(stream, prepared)
+        changes = self._changes(stream)
+        way = self._choose(stream, prepared, changes)
+        keeper = Keeper(self._transaction, prepared, stream.name, stream.table.id, {})
+        if way.full:
+            return way, keeper.build()
+        keeper = replace(
+            keeper,
+            old=self._old(stream),
+            changes_of=lambda table, columns: self._read(stream, changes, table, columns),
+        )
+        try:
+            return way, keeper.move()
+        except RowsNotFound as error:
+            way = Way(True, f"its rows were not those that its frontier has: {error}")
+            return way, replace(keeper).build()
+
+    def _refuse_other_columns(self, stream: Stream, prepared: Prepared) -> None:
+        """A source whose columns changed may give the view other columns than its table has."""
+        kept = self._transaction.table(stream.name).dataset.schema
+        if kept.names != prepared.schema.names or kept.types != prepared.schema.types:
+            raise DefinitionBroken(
+                f"The sources of {stream.name!r} changed so that its query gives other columns: "
+                f"{_columns(prepared.schema)} instead of {_columns(kept)}. Replace it with "
+                "lake.create_or_replace_stream_table.",
+                table=stream.name,
+                expected=_columns(kept),
+                actual=_columns(prepared.schema),
+            )
+
+    def _changes(self, stream: Stream) -> dict[str, Changes | None] | str:
+        """The changes of each source since the frontier, or why they cannot be told."""
+        found: dict[str, Changes | None] = {}
+        seen = {source.table: source for source in stream.state.frontier}
+        for name in stream.stored.sources:
+            state, then = self._base[name], seen.get(name)
+            if then is None or then.table_id != state.id:
+                return f"{name!r} was replaced by another table"
+            try:
+                self._store.files.open(then.table_id, then.pin)
+                found[name] = find_changes(self._store.log, self._transaction.branch, then, state)
+            except SnapshotExpired:
+                return f"what {name!r} was at the frontier is no longer kept"
+        return found
+
+    def _choose(
+        self, stream: Stream, prepared: Prepared, changes: dict[str, Changes | None] | str
+    ) -> Way:
+        if not stream.state.populated:
+            return Way(True, "first refresh")
+        if self._refresh.full:
+            return Way(True, "a full refresh was asked for")
+        if not prepared.incremental:
+            return Way(True, why_not_incremental(prepared))
+        if isinstance(changes, str):
+            return Way(True, changes)
+        chosen = self._estimate(stream, prepared, changes)
+        return Way(chosen.full, chosen.reason, chosen.incremental_seconds, chosen.full_seconds)
+
+    def _estimate(
+        self, stream: Stream, prepared: Prepared, changes: Mapping[str, Changes | None]
+    ) -> Estimate:
+        count = sum(one.rows for one in changes.values() if one is not None)
+        count += sum(self._done[name].rows_out for name in changes if name in self._done)
+        return estimate(
+            stream.definition.refresh_mode,
+            changes=count,
+            rows=sum(self._base[name].rows for name in changes) + stream.table.rows,
+            stages=len(prepared.kept),
+            spent=stream.state.spent,
+        )
+
+    def _old(self, stream: Stream) -> dict[str, Table]:
+        found = {}
+        for source in stream.state.frontier:
+            table = self._transaction.table(source.table)
+            dataset = self._store.files.open(source.table_id, source.pin)
+            found[source.table] = replace(table, dataset=dataset)
+        return found
+
+    def _read(
+        self,
+        stream: Stream,
+        changes: dict[str, Changes | None] | str,
+        name: str,
+        columns: tuple[str, ...],
+    ) -> pa.Table | None:
+        """The changes of a source: those that are published, then those of this refresh."""
+        assert not isinstance(changes, str)
+        parts: list[pa.Table] = []
+        published = changes[name]
+        if published is not None:
+            parts.append(read_changes(self._store.files, published, columns))
+        outcome = self._done.get(name)
+        if outcome is not None and outcome.rewritten:
+            base = self._store.files.open(self._base[name].id, self._base[name].pin)
+            now = self._transaction.table(name).dataset
+            read = self._store.files.reader(self._base[name].id)
+            changed = list(diff_batches(read, base, now, 0, columns))
+            parts.append(weighted(changed, columns, now))
+        elif outcome is not None and outcome.changes is not None:
+            parts.append(outcome.changes.select([*columns, WEIGHT]))
+        if not parts:
+            return None
+        return parts[0] if len(parts) == 1 else cancelled(pa.concat_tables(parts))
+
+    def _advance(self, stream: Stream, epoch: int, spent: dict[str, Any]) -> None:
+        version = self._transaction.base_version
+        frontier = tuple(self._source(name, version) for name in stream.stored.sources)
+        staged = self._transaction.stage(stream.name)
+        staged.stream = StreamState(
+            definition=stream.state.definition,
+            frontier=frontier,
+            as_of=version,
+            epoch=epoch,
+            refreshed=PUBLISHING,
+            spent=replace(stream.state.spent, **spent),
+        )
+
+    def _source(self, name: str, version: int) -> Source:
+        state = self._base[name]
+        if name in self._done:
+            return Source(name, state.id, PUBLISHING, 0, version)
+        stands_for = state.stream.as_of if state.stream is not None else version
+        return Source(name, state.id, state.changed, state.pin, stands_for)
+
+
+def _spent(way: Way, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    if way.full:
+        return {"full_seconds": round(seconds, 4)}
+    return {"delta_seconds": round(seconds, 4), "delta_rows": outcome.rows_in}
+
+
+def why_not_incremental(prepared: Prepared) -> str:
+    if prepared.definition.refresh_mode == "full":
+        return "refresh_mode is full"
+    return "; ".join(obstacle.reason for obstacle in prepared.view.obstacles)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _plain(attempt: Attempt) -> dict[str, object]:
+    return {
+        "table": attempt.table,
+        "table_id": attempt.table_id,
+        "action": attempt.action,
+        "reason": attempt.reason,
+        "seconds": round(attempt.seconds, 6),
+        "rows_in": attempt.rows_in,
+        "rows_out": attempt.rows_out,
+        "version": attempt.version,
+        "epoch": attempt.epoch,
+    }

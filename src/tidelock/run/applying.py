@@ -1,0 +1,219 @@
+"""Applying a folder of definitions: from its files to one commit.
+
+Owns: carrying out a plan. What is to be done is decided by `derive/reconciling.py`.
+
+    1. the files are read, and planned against the tables that a transaction sees
+    2. every change is staged, which checks every query; what follows from it is added to the plan
+    3. the plan is reviewed, by whoever was asked to
+    4. one commit publishes all
+
+Invariants: everything of a plan is published or nothing; a dry run does all but the last step, so
+that a plan which was shown can be carried out; a plan without a change makes no commit.
+After a crash: before the commit nothing happened; after it everything did.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidelock.derive.apply_plan import Change, Plan
+from tidelock.derive.catalog import Catalog, Stream, stream_of
+from tidelock.derive.defined import Defined, refusal
+from tidelock.derive.files import read_files
+from tidelock.derive.pipeline_files import Pipeline, read_pipeline
+from tidelock.derive.reconciling import plan_changes
+from tidelock.errors import CommitConflict, InputError, InvalidOption, QueryFailed
+from tidelock.model.commit import Commit
+from tidelock.model.names import fold, is_hidden
+from tidelock.run.stream_tables import CONFLICTS_MAX, StreamTables
+from tidelock.store.store import Store
+from tidelock.store.transaction import Transaction
+
+Review = Callable[[Plan], bool]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a folder of definitions."""
+
+    plan: Plan
+    commit: Commit | None
+    """None when nothing was to be done, or nothing was meant to be."""
+
+    def __repr__(self) -> str:
+        done = f"\nversion {self.commit.version}" if self.commit is not None else ""
+        return self.plan.to_text() + done
+
+
+def apply_folder(
+    store: Store,
+    streams: StreamTables,
+    folder: str | os.PathLike[str],
+    branch: str,
+    *,
+    dry_run: bool,
+    review: Review,
+) -> Applied:
+    """Bring the stream tables of a branch to what the files of a folder define."""
+    pipeline = read_pipeline(Path(folder))
+    defined = read_files(pipeline)
+    _warn_of_configuration(pipeline)
+    reviewed: Plan | None = None
+    for attempt in range(CONFLICTS_MAX):
+        with store.begin(branch, message=f"apply {pipeline.name}") as transaction:
+            plan = _Staging(streams, transaction, pipeline.name, defined).run()
+            wanted = bool(plan.pending) and not dry_run
+            if wanted and plan != reviewed:
+                wanted = review(plan)
+            if not wanted:
+                transaction.rollback()
+                return Applied(plan, None)
+            reviewed = plan
+            try:
+                transaction.publish()
+            except CommitConflict:
+                # A refresh was published meanwhile. The plan is made again, on top of it.
+                if attempt == CONFLICTS_MAX - 1:
+                    raise
+                continue
+        streams.warn(store.branches.head(branch).tables)
+        return Applied(plan, transaction.commit)
+    raise AssertionError("unreachable")
+
+
+def refuse_drops(plan: Plan) -> bool:
+    """The review of whoever did not say that tables may be dropped."""
+    if plan.drops:
+        names = ", ".join(repr(change.name) for change in plan.drops)
+        raise InvalidOption(
+            f"{names} would be dropped, because no file defines it any more. Say "
+            "allow_drop=True, or define it again. Nothing was changed.",
+            tables=[change.name for change in plan.drops],
+        )
+    return True
+
+
+def _warn_of_configuration(pipeline: Pipeline) -> None:
+    if pipeline.configuration:
+        names = ", ".join(name for name, _ in pipeline.configuration)
+        warnings.warn(
+            f"The configuration of pipeline {pipeline.name!r} has no effect ({names}): a lake has "
+            "one session for all. Set it in [spark.conf] of tidelock.toml.",
+            stacklevel=4,
+        )
+
+
+class _Staging:
+    """One plan within its transaction."""
+
+    def __init__(
+        self,
+        streams: StreamTables,
+        transaction: Transaction,
+        pipeline: str,
+        defined: tuple[Defined, ...],
+    ) -> None:
+        self._streams = streams
+        self._catalog: Catalog = streams.catalog
+        self._transaction = transaction
+        self._pipeline = pipeline
+        self._defined = defined
+        self._here: Mapping[str, Defined] = {fold(one.name): one for one in defined}
+
+    def run(self) -> Plan:
+        """The plan, with everything staged that it asks for."""
+        plan = self._plan()
+        for change in plan.pending:
+            with self._naming_place(change.name):
+                self._stage(change)
+        return self._with_followers(plan)
+
+    def _plan(self) -> Plan:
+        tables = self._transaction.tables()
+        held = self._catalog.arrange(tables).streams
+        sources = {one.state.definition: one.stored.sources for one in held.values()}
+        return plan_changes(
+            self._defined,
+            {name: stream.definition for name, stream in held.items()},
+            [name for name in tables if not is_hidden(name)],
+            # Who has the same definition as a table of the lake, reads what that one reads.
+            lambda one: sources.get(one.definition.id, one.tables),
+            pipeline=self._pipeline,
+        )
+
+    def _stage(self, change: Change) -> None:
+        streams, transaction = self._streams, self._transaction
+        if change.action in ("create", "replace"):
+            streams.stage_definition(
+                transaction,
+                change.name,
+                change.definition,
+                replace_it=change.action == "replace",
+            )
+            return
+        stream = stream_of(transaction.tables(), self._catalog, change.name)
+        if change.action == "alter":
+            streams.stage_alteration(transaction, stream, change.definition)
+        else:
+            streams.stage_drop(transaction, stream.table)
+
+    def _with_followers(self, plan: Plan) -> Plan:
+        """Replace the tables too whose query is the same, and whose columns are no longer.
+
+        They read a table that was replaced, as `SELECT *` does.
+        """
+        moved = {fold(one.name) for one in plan.changes if one.action == "replace"}
+        done = {fold(one.name) for one in plan.changes if one.action in ("create", "replace")}
+        arrangement = self._catalog.arrange(self._transaction.tables())
+        followers: dict[str, Change] = {}
+        for name in arrangement.graph.stream_tables if moved else ():
+            stream = arrangement.streams[name]
+            read = [one for one in stream.stored.sources if fold(one) in moved]
+            if not read or fold(name) in done:
+                continue
+            with self._naming_place(name):
+                follows = self._has_other_columns(stream)
+                if follows:
+                    self._replace_follower(stream, read[0])
+            if follows:
+                moved.add(fold(name))
+                reason = f"the columns of {read[0]!r} changed"
+                followers[fold(name)] = Change("replace", name, reason, stream.definition)
+        return replace(
+            plan, changes=tuple(followers.get(fold(one.name), one) for one in plan.changes)
+        )
+
+    def _has_other_columns(self, stream: Stream) -> bool:
+        prepared = self._catalog.plan(self._transaction, stream.definition)
+        kept = self._transaction.table(stream.name).dataset.schema
+        return [*zip(kept.names, kept.types, strict=True)] != [
+            *zip(prepared.schema.names, prepared.schema.types, strict=True)
+        ]
+
+    def _replace_follower(self, stream: Stream, source: str) -> None:
+        if fold(stream.name) not in self._here:
+            raise InvalidOption(
+                f"{stream.name!r}, which was created elsewhere, reads {source!r} and would get "
+                f"other columns. Drop {stream.name!r} first, or keep the columns of {source!r}."
+            )
+        self._streams.stage_definition(
+            self._transaction, stream.name, stream.definition, replace_it=True
+        )
+
+    @contextmanager
+    def _naming_place(self, name: str) -> Iterator[None]:
+        """Whatever is wrong with a definition, as an error at the line that it stands in."""
+        try:
+            yield
+        except (InputError, QueryFailed) as error:
+            one = self._here.get(fold(name))
+            if one is None:
+                raise
+            raise refusal(
+                one.file, one.line, f"{name!r}: {error.message}", table=name, cause=error.condition
+            ) from error

@@ -1,0 +1,92 @@
+"""Posts: duties that one process at a time has, such as refreshing what is due.
+
+Owns: a sequence of numbered objects for each post. The highest number holds the post for as long as
+its lease is renewed; whoever finds that lease expired takes the post by creating the next number,
+which exactly one does.
+
+    _tidelock/posts/<name>/<number>.json
+
+Invariant: of two processes at most one holds a post and knows it; a holder that was suspended finds
+out at its next renewal, before it acts again.
+After a crash: the lease runs out, and the next one takes over.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tidelock.errors import ObjectExists, ObjectMissing, StoreError
+from tidelock.store import layout
+from tidelock.store.intents import expired, owner_name, store_now
+from tidelock.store.objects import ObjectInfo, Objects
+from tidelock.store.records import decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    owner: str
+    lease_seconds: float
+    released: bool = False
+    format: int = 1
+
+
+class Post:
+    """One post, as seen by one process."""
+
+    def __init__(self, objects: Objects, name: str, lease_seconds: float) -> None:
+        self._objects = objects
+        self._folder = f"{layout.POSTS}/{layout.encode(name)}"
+        self._lease_seconds = lease_seconds
+        self._held: str | None = None
+
+    def take(self) -> Holder | None:
+        """Take the post; None when it is ours, else whoever holds it."""
+        newest = self._newest()
+        number = 1
+        if newest is not None:
+            holder = self._holder(newest)
+            if holder is not None and not self._is_free(newest, holder):
+                return holder
+            number = int(newest.key.rsplit("/", 1)[1].removesuffix(".json")) + 1
+        key = f"{self._folder}/{number:020d}.json"
+        try:
+            self._objects.put_new(key, encode(Holder(owner_name(), self._lease_seconds)))
+        except ObjectExists:
+            return self.take()
+        self._held = key
+        self._forget_before(key)
+        return None
+
+    def renew(self) -> bool:
+        """Say that we are still there; False when another has taken over."""
+        newest = self._newest()
+        if self._held is None or newest is None or newest.key != self._held:
+            self._held = None
+            return False
+        self._objects.put(self._held, encode(Holder(owner_name(), self._lease_seconds)))
+        return True
+
+    def release(self) -> None:
+        if self._held is not None:
+            gone = Holder(owner_name(), self._lease_seconds, released=True)
+            self._objects.put(self._held, encode(gone))
+            self._held = None
+
+    def _newest(self) -> ObjectInfo | None:
+        return max(self._objects.list(self._folder), key=lambda info: info.key, default=None)
+
+    def _holder(self, info: ObjectInfo) -> Holder | None:
+        try:
+            return decode(self._objects.get(info.key), Holder, info.key)
+        except ObjectMissing:
+            return None
+
+    def _is_free(self, info: ObjectInfo, holder: Holder) -> bool:
+        return holder.released or expired(info, holder.lease_seconds, store_now(self._objects))
+
+    def _forget_before(self, key: str) -> None:
+        for info in self._objects.list(self._folder):
+            if info.key < key:
+                with suppress(StoreError):
+                    self._objects.delete(info.key)

@@ -1,0 +1,164 @@
+"""A folder of definitions from the shell: planned, checked, and applied in one commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Cli, rows_of
+
+TOTALS = """CREATE MATERIALIZED VIEW totals AS
+SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;
+"""
+BIG = "CREATE MATERIALIZED VIEW big AS\nSELECT * FROM totals WHERE total > 15;\n"
+
+
+@pytest.fixture
+def pipe(shop: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder `pipe` that defines two stream tables, one above the other."""
+    monkeypatch.setenv("TIDELOCK_ENGINE", "sail")
+    shop("load", "orders", "--format", "csv", stdin=b"id,customer,amount\n1,ada,10\n2,grace,20\n")
+    folder = tmp_path / "pipe"
+    folder.mkdir()
+    (folder / "a.sql").write_text(BIG + TOTALS)
+    return folder
+
+
+def versions(cli: Cli) -> int:
+    return len(cli("log", "--json").document)
+
+
+def streams(cli: Cli) -> list[str]:
+    return [one["name"] for one in cli("stream", "list", "--json").document]
+
+
+def test_everything_is_one_commit(shop: Cli, pipe: Path) -> None:
+    before = versions(shop)
+    applied = shop("apply", "pipe", "--json").document
+    assert [(one["action"], one["name"]) for one in applied["changes"]] == [
+        ("create", "totals"),
+        ("create", "big"),
+    ]
+    assert applied["commit"]["version"] == before + 1
+    assert applied["commit"]["message"] == "apply pipe"
+    assert versions(shop) == before + 1
+    shop("stream", "refresh")
+    assert rows_of(shop, "big") == [{"customer": "grace", "total": "20.00"}]
+    assert shop("stream", "show", "big", "--json").document["origin"] == "pipe/a.sql:1"
+
+
+def test_nothing_to_do_is_no_commit(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    before = versions(shop)
+    (pipe / "a.sql").write_text(f"-- moved down\n\n{BIG}{TOTALS}")
+    assert "nothing to do, 2 unchanged" in shop("apply", "pipe").out
+    assert shop("apply", "pipe", "--json").document["commit"] is None
+    assert versions(shop) == before
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(shop: Cli, pipe: Path) -> None:
+    before = versions(shop)
+    told = shop("apply", "pipe", "--dry-run").out
+    assert "2 to create" in told
+    assert "Nothing was changed." in told
+    assert versions(shop) == before
+    assert streams(shop) == []
+
+
+def test_options_are_altered_and_rows_stay(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    shop("stream", "refresh")
+    scheduled = TOTALS.replace(" AS\n", " TBLPROPERTIES ('tidelock.schedule' = '5m') AS\n", 1)
+    (pipe / "a.sql").write_text(BIG + scheduled)
+    told = shop("apply", "pipe").out
+    assert "schedule upstream → 5m" in told
+    assert shop("stream", "show", "totals", "--json").document["schedule"] == "5m"
+    assert len(rows_of(shop, "totals")) == 2
+
+
+def test_a_changed_query_replaces_the_table(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    shop("stream", "refresh")
+    (pipe / "a.sql").write_text(BIG.replace("15", "5") + TOTALS)
+    assert "+SELECT * FROM totals WHERE total > 5" in shop("apply", "pipe").out
+    shop("stream", "refresh")
+    assert len(rows_of(shop, "big")) == 2
+
+
+def test_who_reads_a_table_whose_columns_changed_follows(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    shop("stream", "refresh")
+    before = versions(shop)
+    (pipe / "a.sql").write_text(BIG + TOTALS.replace(" FROM", ", count(*) AS orders FROM"))
+    planned = shop("apply", "pipe", "--dry-run", "--json").document
+    assert [(one["name"], one["action"], one["reason"]) for one in planned["changes"]] == [
+        ("totals", "replace", "query changed"),
+        ("big", "replace", "the columns of 'totals' changed"),
+    ]
+    shop("apply", "pipe")
+    assert versions(shop) == before + 1
+    shop("stream", "refresh")
+    assert rows_of(shop, "big") == [{"customer": "grace", "total": "20.00", "orders": 1}]
+
+
+def test_what_was_created_elsewhere_keeps_its_columns(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    shop("stream", "create", "mine", "--query", "SELECT * FROM totals")
+    before = versions(shop)
+    (pipe / "a.sql").write_text(BIG + TOTALS.replace(" FROM", ", count(*) AS orders FROM"))
+    assert "'mine', which was created elsewhere" in shop("apply", "pipe", code=3).err
+    assert versions(shop) == before
+
+
+def test_a_drop_needs_a_word(shop: Cli, pipe: Path) -> None:
+    shop("apply", "pipe")
+    shop("stream", "create", "mine", "--query", "SELECT * FROM totals")
+    (pipe / "a.sql").write_text(TOTALS)
+    assert "1 to drop" in shop("apply", "pipe", "--dry-run").out
+    told = shop("apply", "pipe", code=3).err
+    assert "'big' would be dropped" in told
+    assert "--yes" in told
+    assert streams(shop) == ["totals", "big", "mine"]
+    shop("apply", "pipe", "--yes")
+    assert streams(shop) == ["totals", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        (f"{TOTALS}\n{BIG.replace('totals', 'totels')}", "a.sql:5", "Did you mean 'totals'?"),
+        (BIG + BIG.replace("totals", "big").replace("VIEW big", "VIEW totals"), "a.sql:", "totals"),
+        (f"\n{TOTALS.replace('customer,', 'nobody,')}", "a.sql:2", "nobody"),
+        (f"{TOTALS}CREATE MATERIALIZED VIEW x AS SELEC 1;", "a.sql:3", "SELEC"),
+    ],
+    ids=["unknown table", "circle", "unknown column", "no SQL"],
+)
+def test_what_cannot_be_used_is_told_with_file_and_line(
+    shop: Cli, pipe: Path, text: str, place: str, told: str
+) -> None:
+    before = versions(shop)
+    (pipe / "a.sql").write_text(text)
+    for extra in ([], ["--dry-run"]):
+        refused = shop("apply", "pipe", *extra, code=3).err
+        assert f"pipe/{place}" in refused
+        assert told in refused
+    error = shop("apply", "pipe", "--json", code=3).error
+    assert error["file"] == "pipe/a.sql"
+    assert versions(shop) == before
+
+
+def test_one_bad_definition_keeps_the_good_ones_back(shop: Cli, pipe: Path) -> None:
+    (pipe / "b.sql").write_text("CREATE MATERIALIZED VIEW bad AS SELECT nobody FROM orders")
+    assert "pipe/b.sql:1" in shop("apply", "pipe", code=3).err
+    assert streams(shop) == []
+
+
+def test_a_configuration_that_has_no_effect_is_warned_of(shop: Cli, pipe: Path) -> None:
+    (pipe / "spark-pipeline.yml").write_text("name: pipe\nconfiguration: {spark.x: '1'}\n")
+    told = shop("apply", "pipe").err
+    assert told.startswith("warning: ")
+    assert "spark.x" in told
+
+
+def test_a_folder_that_there_is_not_is_wrong_input(shop: Cli) -> None:
+    assert "'nowhere'" in shop("apply", "nowhere", code=3).err

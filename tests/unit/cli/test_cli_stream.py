@@ -1,0 +1,254 @@
+"""Stream tables from the shell: defined, refreshed, watched, held and dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Cli, rows_of
+
+TOTALS = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
+BIG = "SELECT customer FROM totals WHERE total > 15"
+FAILING = "SELECT id, 1 / (id - 1) AS share FROM orders"
+
+
+@pytest.fixture
+def stream(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The shop with two orders, and the quick engine."""
+    monkeypatch.setenv("TIDELOCK_ENGINE", "sail")
+    load(shop, "1,ada,10.00\n2,grace,20.00\n")
+    return shop
+
+
+def load(cli: Cli, rows: str) -> None:
+    text = f"id,customer,amount\n{rows}".encode()
+    cli("load", "orders", "--format", "csv", stdin=text)
+
+
+def actions(cli: Cli, *arguments: object) -> dict[str, str]:
+    done = cli("stream", "refresh", *arguments, "--json").document
+    return {attempt["table"]: attempt["action"] for attempt in done}
+
+
+def test_a_stream_table_follows_its_source(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS, "--mode", "incremental")
+    assert rows_of(stream, "totals") == []
+    assert actions(stream) == {"totals": "full"}
+    load(stream, "3,ada,1.00\n")
+    assert actions(stream) == {"totals": "incremental"}
+    assert rows_of(stream, "totals") == [
+        {"customer": "ada", "total": "11.00"},
+        {"customer": "grace", "total": "20.00"},
+    ]
+    assert actions(stream) == {"totals": "none"}
+
+
+def test_what_reads_a_stream_table_is_refreshed_after_it_in_the_same_call(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "create", "big", "--query", BIG)
+    assert list(actions(stream)) == ["totals", "big"]
+    load(stream, "3,ada,100.00\n")
+    stream("stream", "refresh")
+    assert rows_of(stream, "big") == [{"customer": "ada"}, {"customer": "grace"}]
+
+
+def test_a_query_comes_from_a_file_or_from_stdin(stream: Cli, tmp_path: Path) -> None:
+    (tmp_path / "totals.sql").write_text(f"{TOTALS};\n")
+    stream("stream", "create", "totals", "--file", "totals.sql")
+    stream("stream", "create", "piped", "-", stdin=TOTALS.encode())
+    listed = stream("stream", "list", "--json").document
+    assert [(one["name"], one["query"]) for one in listed] == [
+        ("piped", TOTALS),
+        ("totals", TOTALS),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["--query", TOTALS, "--file", "totals.sql"], ["totals.sql"], ["--query", " "]]
+)
+def test_a_query_is_given_in_one_way(stream: Cli, given: list[str]) -> None:
+    assert "query" in stream("stream", "create", "totals", *given, code=3).err
+    assert stream("stream", "list", "--json").document == []
+
+
+def test_options_are_kept_shown_and_altered(stream: Cli) -> None:
+    stream("stream", "create", "totals", "-q", TOTALS, "--schedule", "5m", "--mode", "full")
+    shown = stream("stream", "show", "TOTALS", "--json").document
+    assert (shown["schedule"], shown["refresh_mode"], shown["consistency"]) == (
+        "5m",
+        "full",
+        "atomic",
+    )
+    stream("stream", "alter", "totals", "--schedule", "manual", "--mode", "auto")
+    shown = stream("stream", "show", "totals", "--json").document
+    assert (shown["schedule"], shown["refresh_mode"]) == (None, "auto")
+    assert actions(stream) == {"totals": "none"}
+    assert actions(stream, "totals") == {"totals": "full"}
+    assert "manual" in stream("stream", "list").out
+
+
+def test_options_that_make_no_sense_are_told_in_the_words_of_the_shell(stream: Cli) -> None:
+    told = stream("stream", "create", "t", "-q", TOTALS, "--schedule", "never", code=3).err
+    assert "'manual' to refresh only when asked" in told
+    stream("stream", "create", "t", "-q", TOTALS, "--mode", "quick", code=2)
+    stream("stream", "create", "t", "-q", TOTALS)
+    assert "--schedule 5m" in stream("stream", "alter", "t", code=3).err
+    assert "--replace" in stream("stream", "create", "t", "-q", TOTALS, code=3).err
+
+
+def test_an_option_without_effect_is_warned_of(stream: Cli) -> None:
+    told = stream("stream", "create", "totals", "-q", TOTALS, "--policy", "slowest").err
+    assert told.startswith("warning: ")
+    assert "has no effect" in told
+
+
+def test_a_stream_table_is_replaced_on_a_word(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "refresh")
+    counted = "SELECT customer, count(*) AS orders FROM orders GROUP BY customer"
+    stream("stream", "create", "totals", "--query", counted, "--replace")
+    stream("stream", "refresh")
+    assert rows_of(stream, "totals")[0] == {"customer": "ada", "orders": 1}
+
+
+def test_show_tells_how_far_it_is_behind(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "refresh")
+    shown = stream("stream", "show", "totals")
+    assert TOTALS in shown.out
+    assert "nothing that it is computed from has changed" in shown.out
+    load(stream, "3,ada,1.00\n")
+    assert "1 commit of orders" in stream("stream", "show", "totals").out
+    freshness = stream("stream", "show", "totals", "--json").document["freshness"]
+    assert (freshness["current"], freshness["waiting_for"]) == (False, ["orders"])
+
+
+def test_what_is_no_stream_table_is_told(stream: Cli) -> None:
+    assert "not a stream table" in stream("stream", "show", "orders", code=3).err
+    error = stream("stream", "history", "none", "--json", code=3).error
+    assert error["condition"] == "TABLE_NOT_FOUND"
+
+
+def test_a_failed_refresh_ends_with_nine_and_is_in_the_history(stream: Cli) -> None:
+    stream("stream", "create", "shares", "--query", FAILING)
+    stream("stream", "create", "totals", "--query", TOTALS)
+    done = stream("stream", "refresh", "--json", code=9, answers=True)
+    assert {one["table"]: one["action"] for one in done.document} == {
+        "shares": "failed",
+        "totals": "full",
+    }
+    assert done.error["condition"] == "REFRESH_FAILED"
+    assert done.error["tables"] == ["shares"]
+    newest = stream("stream", "history", "shares", "--json").document[0]
+    assert newest["action"] == "failed"
+    assert "zero" in newest["reason"]
+
+
+def test_the_history_has_every_refresh_newest_first(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    assert "tidelock stream refresh totals" in stream("stream", "history", "totals").out
+    stream("stream", "refresh")
+    stream("stream", "refresh", "totals", "--full")
+    found = stream("stream", "history", "totals", "--json").document
+    assert [(one["action"], one["epoch"]) for one in found] == [("full", 2), ("full", 1)]
+    assert len(stream("stream", "history", "totals", "--limit", 1, "--json").document) == 1
+
+
+def test_a_suspended_table_waits_until_it_is_resumed(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    assert "suspended: bad data" in stream("stream", "list").out
+    assert actions(stream, "totals") == {"totals": "skipped"}
+    stream("stream", "resume", "totals")
+    assert actions(stream, "totals") == {"totals": "full"}
+
+
+def test_a_table_that_is_read_is_dropped_with_its_readers_or_not_at_all(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "create", "big", "--query", BIG)
+    assert "--cascade" in stream("stream", "drop", "totals", code=3).err
+    assert "big, totals" in stream("stream", "drop", "totals", "--cascade").out
+    assert stream("stream", "list", "--json").document == []
+
+
+@pytest.fixture
+def diamond(stream: Cli) -> Cli:
+    """Two paths from orders that meet in `shares`."""
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "create", "whole", "-q", "SELECT sum(amount) AS amount FROM orders")
+    query = "SELECT customer, total, amount FROM totals CROSS JOIN whole"
+    stream("stream", "create", "shares", "--query", query)
+    return stream
+
+
+def test_a_group_is_one_commit_and_says_what_it_waits_for(diamond: Cli) -> None:
+    done = diamond("stream", "refresh", "--json").document
+    assert {one["table"] for one in done} == {"totals", "whole", "shares"}
+    assert len({one["commit"] for one in done}) == 1
+    (group,) = diamond("stream", "groups", "--json").document
+    assert (group["name"], group["epoch"]) == ("shares", 1)
+    assert group["not_due_because"]
+    load(diamond, "3,ada,1.00\n")
+    (group,) = diamond("stream", "groups", "--json").document
+    assert group["not_due_because"] is None
+    assert "shares" in diamond("stream", "groups").out
+
+
+def test_together_is_one_commit_for_all(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "create", "big", "--query", BIG)
+    done = stream("stream", "refresh", "--together", "--json").document
+    assert len({one["commit"] for one in done}) == 1
+    assert len(done) == 2
+
+
+def test_the_graph_is_drawn_in_three_ways(diamond: Cli) -> None:
+    assert "totals <- orders" in diamond("stream", "graph").out
+    assert diamond("stream", "graph", "--format", "mermaid").out.startswith("flowchart LR")
+    assert diamond("stream", "graph", "--format", "dot").out.startswith("digraph")
+    drawn = diamond("stream", "graph", "--json").document
+    assert ["orders", "totals"] in drawn["edges"]
+    assert drawn["groups"][0]["name"] == "shares"
+
+
+def test_explain_says_how_the_next_refresh_is_done(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    explained = stream("stream", "explain", "totals", "--json").document
+    assert (explained["incremental"], explained["mode"]) == (True, "full")
+    assert "first refresh" in stream("stream", "explain", "totals").out
+    assert len(stream("log", "--json").document) == 3
+
+
+def test_branches_have_their_own_stream_tables(stream: Cli) -> None:
+    stream("branch", "create", "dev")
+    stream("stream", "create", "totals", "--query", TOTALS, "--branch", "dev")
+    assert actions(stream, "--branch", "dev") == {"totals": "full"}
+    assert stream("stream", "list", "--json").document == []
+
+
+def test_run_once_refreshes_what_is_due_and_ends(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS, "--mode", "incremental")
+    told = stream("run", "--once").out
+    assert "totals  full, " in told
+    assert stream("run", "--once").out == ""
+    load(stream, "3,ada,1.00\n")
+    assert stream("run", "--once", "--json").document["action"] == "incremental"
+
+
+def test_run_once_ends_with_nine_when_a_table_failed(stream: Cli) -> None:
+    stream("stream", "create", "shares", "--query", FAILING)
+    done = stream("run", "--once", code=9, answers=True)
+    assert "shares  failed: " in done.out
+    assert "tidelock stream history shares" in done.err
+
+
+def test_an_engine_that_is_not_there_fails_the_command_and_no_table(
+    stream: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    monkeypatch.delenv("TIDELOCK_ENGINE")
+    for command in (["stream", "refresh"], ["run", "--once"], ["run"]):
+        error = stream(*command, "--remote", "sc://127.0.0.1:1", "--json", code=8, answers=True)
+        assert json.loads(error.err)["condition"] == "ENGINE_UNAVAILABLE"
+    assert stream("stream", "history", "totals", "--json").document == []
