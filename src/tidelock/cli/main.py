@@ -19,6 +19,16 @@ def run(arguments: Sequence[str]) -> int:
     return program.run(arguments)
 
 
+def _keep_libraries_quiet() -> None:
+    """PySpark's gateway logs, with its trace, every command that Ctrl-C breaks off. What Tidelock
+    has to say itself is shown."""
+    import logging
+
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("tidelock").addHandler(logging.StreamHandler())
+
+
 def main() -> None:
     interrupts.end_at_once()
+    _keep_libraries_quiet()
     sys.exit(run(sys.argv[1:]))
