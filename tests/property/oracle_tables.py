@@ -18,10 +18,13 @@ from tidelock.model.names import quote
 from tidelock.model.schema import TableSchema
 from tidelock.model.types import spell_type
 
-# The queries are many and tiny: compiling them would take longer than running them.
+# The queries are many and tiny: compiling them would take longer than running them, and so would
+# moving rows that are all in one place.
 FAST = {
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.analyzer.maxIterations": "1000",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -75,7 +78,8 @@ def fast_session(spark: Any) -> Any:
         frame = session.sql(f"SELECT * FROM VALUES {rows} AS v({', '.join(schema.names)})")
         types = ((quote(one.name), spell_type(one.type, for_spark=True)) for one in schema.columns)
         typed = frame.selectExpr(*(f"CAST({one} AS {type_}) AS {one}" for one, type_ in types))
-        typed.where("a IS NULL" if name == "e" else "true").createOrReplaceTempView(name)
+        kept = typed.where("a IS NULL" if name == "e" else "true").coalesce(1)
+        kept.createOrReplaceTempView(name)
     return session
 
 

@@ -6,11 +6,13 @@ core is rendered with weights; all three answers are compared as multisets.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle_tables import Answers, answer_all, fast_session
+from oracle_tables import Answers, answer, fast_session
 
 QUERIES = Path(__file__).with_name("oracle_queries.sql")
 
@@ -21,15 +23,19 @@ def queries() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def answers(spark: Any) -> dict[str, Answers | Exception]:
-    return answer_all(fast_session(spark), queries())
+def answers(spark: Any) -> Iterator[dict[str, Future[Answers | Exception]]]:
+    """All answers are begun at once, and each test waits for its own."""
+    session = fast_session(spark)
+    with ThreadPoolExecutor(4) as pool:
+        yield {query: pool.submit(answer, session, query) for query in queries()}
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("query", queries())
 def test_operators_and_core_give_what_the_query_gives(
-    answers: dict[str, Answers | Exception], query: str
+    answers: dict[str, Future[Answers | Exception]], query: str
 ) -> None:
-    found = answers[query]
+    found = answers[query].result()
     if isinstance(found, Exception):
         raise found
     assert found.operators == found.written

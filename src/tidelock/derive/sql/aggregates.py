@@ -65,7 +65,7 @@ def aggregate(
     collected = _Collected(planning, operator, grouping.keys, shown, identity)
     rewritten = [collected.rewritten(tree) for tree in trees]
     measures = tuple(collected.measures.values())
-    result: Operator
+    result: Aggregate | GroupingSets
     if grouping.sets is None:
         result = Aggregate(operator, tuple(dict.fromkeys((*extra, *names))), measures)
     else:
@@ -77,20 +77,23 @@ def aggregate(
         for seen in (relation.visible, relation.hidden)
     )
     for tree, original in zip(rewritten, trees, strict=True):
-        _check_grouped(planning, tree, original, operator, result)
+        _check_grouped(planning, tree, original, grouping, result)
     return Relation(result, visible, hidden), rewritten
 
 
 def _check_grouped(
-    planning: Planning, tree: exp.Expr, original: exp.Expr, input_: Operator, result: Operator
+    planning: Planning,
+    tree: exp.Expr,
+    original: exp.Expr,
+    grouping: Grouping,
+    result: Aggregate | GroupingSets,
 ) -> None:
-    left_over = [
-        name for name in columns_of(tree) if name in input_.output and name not in result.output
-    ]
+    there = set(result.input.output)
+    left_over = there.intersection(columns_of(tree)).difference(result.output)
     if not left_over:
         return
     # Spark also sees that `1 + a` is `a + 1`; a text that it may accept is not called wrong here.
-    if isinstance(result, Aggregate) and not set(columns_of(original)) & set(result.groups):
+    if not left_over <= set(columns_of(*grouping.keys)):
         raise planning.error(
             InvalidExpression,
             original,

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
 
+from tidelock.derive.sql.functions import AGGREGATES, GENERATORS, RANKING
 from tidelock.derive.sql.operators import Condition, Named, Operator, Select
 from tidelock.derive.sql.predicates import has_query
-from tidelock.derive.sql.reading import columns_of, text_of
+from tidelock.derive.sql.reading import columns_of, function_name, outside_queries, text_of
 from tidelock.derive.sql.scopes import Planning
 
 
 def named(planning: Planning, name: str, tree: exp.Expr, input_: Operator) -> Named:
     """A computed column. What the tree reads must be there: if not, it is of a query around."""
-    check_local(planning, tree, input_)
+    check_scalar(planning, tree, input_)
     return Named(name, text_of(tree), columns_of(tree))
 
 
@@ -24,6 +25,14 @@ def check_local(planning: Planning, tree: exp.Expr, *inputs: Operator) -> None:
     there = {name for one in inputs for name in one.output}
     if not set(columns_of(tree)) <= there:
         planning.refuse(tree, "a column of the query around is used in a place that is not kept")
+
+
+def check_scalar(planning: Planning, tree: exp.Expr, *inputs: Operator) -> None:
+    """As `check_local`, and the expression is one of a single row."""
+    check_local(planning, tree, *inputs)
+    for node in outside_queries(tree):
+        if isinstance(node, exp.Anonymous) and function_name(node) in _OF_MANY_ROWS:
+            planning.refuse(node, "the function is used in a place where one row is looked at")
 
 
 def passing(names: Iterable[str]) -> tuple[Named, ...]:
@@ -77,6 +86,7 @@ def with_columns(
     return operator, names
 
 
+_OF_MANY_ROWS = AGGREGATES | GENERATORS | RANKING
 INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 

@@ -39,6 +39,16 @@ _SET_KINDS: Mapping[type[exp.SetOperation], SetKind] = {
 
 def parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     """The query as operators over the tables in `schemas`, or the obstacles to that."""
+    try:
+        return _parse_view(query, schemas)
+    except RecursionError:
+        raise InvalidExpression(
+            "The query is nested too deeply to be read. Split it into several stream tables.",
+            query=query,
+        ) from None
+
+
+def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     source = Source(query)
     tree = read_query(source)
     planning = Planning(source, schemas, plan_query=plan_query)
@@ -53,8 +63,6 @@ def parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     except Refused as refused:
         if refused.obstacle not in obstacles:
             obstacles.append(refused.obstacle)
-    except RecursionError:
-        obstacles.append(Obstacle("the query is nested too deeply", "SELECT", 1, 1))
     if obstacles:
         return View(None, (), tables, tuple(obstacles))
     check(root)

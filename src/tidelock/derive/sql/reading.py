@@ -106,11 +106,6 @@ def read_query(source: Source) -> exp.Expr:
         trees = _EXACT.parser().parse(tokens, source.text)
     except ParseError as error:
         raise _unreadable(source, error) from None
-    except RecursionError:
-        raise InvalidExpression(
-            "The query is nested too deeply to be read. Split it into several stream tables.",
-            query=source.text,
-        ) from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query | exp.Values):
         raise source.error(
@@ -118,6 +113,11 @@ def read_query(source: Source) -> exp.Expr:
             source.place(tokens[0].start),
             "this is not a query. A stream table is defined by a SELECT.",
         )
+    for select in tree.find_all(exp.Select):
+        if not select.expressions:
+            raise source.error(
+                InvalidExpression, source.place_of(select), "A SELECT names no columns. Name some."
+            )
     _settle_units(tree)
     return tree
 
@@ -212,7 +212,7 @@ def rewrite(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr | None]) -> ex
         if changed is not None:
             node.replace(changed)
         elif not isinstance(node, exp.Query):
-            stack.extend(node.iter_expressions())
+            stack.extend(reversed(list(node.iter_expressions())))
     result: exp.Expr = holder.this
     result.pop()
     return result

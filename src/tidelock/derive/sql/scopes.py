@@ -18,7 +18,16 @@ from sqlglot import exp
 from tidelock.derive.sql.calls import is_inside_aggregate
 from tidelock.derive.sql.functions import CLOCK, SURROUNDINGS, why_refused
 from tidelock.derive.sql.operators import Operator
-from tidelock.derive.sql.reading import Source, bare, column, rewrite, substitute, text_of, wrapped
+from tidelock.derive.sql.reading import (
+    Source,
+    bare,
+    column,
+    function_name,
+    rewrite,
+    substitute,
+    text_of,
+    wrapped,
+)
 from tidelock.derive.sql.view import Obstacle
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold, suggest
@@ -149,6 +158,8 @@ def translate(planning: Planning, node: exp.Expr, scope: Scope) -> exp.Expr:
             if isinstance(one.this, exp.Star):
                 planning.refuse(one, "a star inside of an expression")
             return None if _is_lambda_variable(one) else _resolve(planning, one, scope)
+        if isinstance(one, exp.Star) and not _is_counted(one):
+            planning.refuse(one.parent or one, "a star inside of an expression")
         if isinstance(one, exp.Dot) and isinstance(one.expression, exp.Anonymous):
             planning.refuse(one, "the function is not built into Spark")
         if isinstance(one, exp.Parameter | exp.Placeholder | exp.SessionParameter):
@@ -158,6 +169,11 @@ def translate(planning: Planning, node: exp.Expr, scope: Scope) -> exp.Expr:
         return None
 
     return rewrite(node, change)
+
+
+def _is_counted(star: exp.Star) -> bool:
+    call = star.parent
+    return isinstance(call, exp.Anonymous) and function_name(call) == "count"
 
 
 def _is_lambda_variable(node: exp.Column) -> bool:

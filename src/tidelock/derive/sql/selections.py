@@ -100,20 +100,22 @@ def _excepted(planning: Planning, star: exp.Star, found: list[Visible]) -> list[
     return left_out
 
 
-def check_names(planning: Planning, select: exp.Expr, names: list[str | None]) -> None:
+def check_names(planning: Planning, query: exp.Expr, names: list[str | None]) -> None:
     """Every column of a stream table has a name of its own."""
+    listed = query.expressions if isinstance(query, exp.Select) else []
+    places = listed if len(listed) == len(names) else [query] * len(names)
     seen: set[str] = set()
-    for position, name in enumerate(names, start=1):
+    for position, (name, place) in enumerate(zip(names, places, strict=True), start=1):
         if name is None:
             raise planning.error(
                 InvalidExpression,
-                select,
+                place,
                 f"Column {position} has no name. Give it one: AS name.",
             )
         if fold(name) in seen:
             raise planning.error(
                 InvalidExpression,
-                select,
+                place,
                 f"Two columns are named {name!r}; names are compared without regard to case. "
                 "Rename one: AS name.",
                 column=name,

@@ -10,7 +10,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tidelock.derive.sql.building import check_local, conjunction, named, passing, type_of
+from tidelock.derive.sql.building import (
+    check_local,
+    check_scalar,
+    conjunction,
+    named,
+    passing,
+    type_of,
+)
 from tidelock.derive.sql.functions import GENERATORS
 from tidelock.derive.sql.operators import Generate, Join, JoinKind, OuterJoin, Scan, Select
 from tidelock.derive.sql.predicates import conjuncts, has_query
@@ -236,6 +243,7 @@ def _split(
         if has_query(one):
             planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
         if set(columns_of(one)) <= there:
+            check_scalar(planning, one, both.operator)
             local.append(one)
         elif kind is None:
             correlated.append(one)

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from tidelock.derive.sql.building import (
     check_local,
+    check_scalar,
     filtered,
     with_columns,
 )
@@ -93,7 +94,7 @@ def keep(
     """The rows for which all of the conditions are true, with subqueries in them joined."""
     plain = [one for one in conditions if not has_query(one)]
     for one in plain:
-        check_local(planning, one, relation.operator)
+        check_scalar(planning, one, relation.operator)
     operator = filtered(relation.operator, plain)
     result = relation.over(operator)
     subqueries = _Subqueries(planning, ctes, outer)

@@ -86,7 +86,7 @@ def plan_windows(
             windows.setdefault(text_of(window), window)
     operator = relation.operator
     read = columns_of(*trees)
-    names: dict[str, str] = {}
+    results: dict[str, exp.Expr] = {}
     by_partition: dict[tuple[str, ...], list[Named]] = {}
     for text, window in windows.items():
         _check(planning, window, relation)
@@ -98,16 +98,15 @@ def plan_windows(
         tree, outside = _settled(planning, window, keys_, read, relation)
         name = planning.fresh()
         by_partition.setdefault(unique, []).append(Named(name, text_of(tree), columns_of(tree)))
-        names[text] = name if outside is None else f"{outside} {name}"
+        result: exp.Expr = column(name)
+        if outside is not None:
+            result = exp.Anonymous(this=outside, expressions=[result])
+        results[text] = result
     for partition_, columns in by_partition.items():
         operator = Window(operator, partition_, tuple(columns))
 
     def change(node: exp.Expr) -> exp.Expr | None:
-        if not isinstance(node, exp.Window):
-            return None
-        *outside, name = names[text_of(node)].split()
-        found: exp.Expr = column(name)
-        return exp.Anonymous(this=outside[0], expressions=[found]) if outside else found
+        return results[text_of(node)].copy() if isinstance(node, exp.Window) else None
 
     rewritten = [rewrite(tree, change) for tree in trees]
     return relation.over(operator), rewritten

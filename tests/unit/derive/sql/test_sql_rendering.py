@@ -1,0 +1,48 @@
+"""Operators can be read as Spark SQL."""
+
+from __future__ import annotations
+
+import pytest
+from outlines import read, tree
+from sqlglot import parse_one
+
+from tidelock.derive.sql.lowering import lower
+from tidelock.derive.sql.operators import Scan, Select
+from tidelock.derive.sql.rendering import render
+from tidelock.derive.sql.weights import render_weighted
+
+
+def test_a_query_is_rendered_step_by_step_under_its_visible_names() -> None:
+    view = read("SELECT name AS `Name`, id FROM customers WHERE country = 'DE'")
+    assert view.root is not None
+    assert render(view.root, view.columns).splitlines() == [
+        "WITH step1 AS (",
+        "  SELECT `id` AS `c1`, `name` AS `c2`, `country` AS `c3` FROM `customers`",
+        "), step2 AS (",
+        "  SELECT `c2`, `c1` FROM step1 WHERE `c3` = 'DE'",
+        ")",
+        "SELECT `c2` AS `Name`, `c1` AS `id` FROM step2",
+    ]
+
+
+def test_an_operator_that_is_read_twice_is_one_step() -> None:
+    core = lower(tree("SELECT id FROM customers WHERE id NOT IN (SELECT id FROM orders)"))
+    assert render_weighted(core).count("FROM `customers`") == 1
+
+
+def test_steps_have_no_name_of_a_table() -> None:
+    root = Select(Scan("Step1", (("c1", "a"),)), ())
+    assert "step_1 AS (" in render(root)
+
+
+def test_what_is_taken_away_needs_weights() -> None:
+    core = lower(tree("SELECT id FROM customers WHERE id NOT IN (SELECT id FROM orders)"))
+    with pytest.raises(ValueError, match="weights"):
+        render(core)
+    assert "-1 * `_w`" in render_weighted(core)
+
+
+def test_rows_without_columns_can_be_counted() -> None:
+    text = render(tree("SELECT count(*) AS n FROM customers"))
+    assert "SELECT NULL AS `_` FROM `customers`" in text
+    assert parse_one(text, dialect="spark") is not None

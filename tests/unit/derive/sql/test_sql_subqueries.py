@@ -1,0 +1,110 @@
+"""Subqueries become joins that give the same rows, NULLs and empty answers included."""
+
+from __future__ import annotations
+
+from outlines import shape, tree
+
+from tidelock.derive.sql.operators import OuterJoin, Select, walk
+
+
+def test_in_and_exists_are_semi_joins_on_their_equalities() -> None:
+    within = (
+        "SELECT id FROM orders WHERE customer IN (SELECT id FROM customers WHERE country = 'DE')"
+    )
+    there = """
+    SELECT id FROM orders o WHERE EXISTS (
+        SELECT 1 FROM customers c WHERE c.id = o.customer AND c.country = 'DE')
+    """
+    expected = [
+        "select",
+        "  semi join on 1",
+        "    scan Orders(id, customer)",
+        "    select where",
+        "      scan customers(id, country)",
+    ]
+    assert shape(within) == expected
+    assert shape(there) == expected
+
+
+def test_other_conditions_on_the_outside_are_conditions_of_the_join() -> None:
+    query = """
+    SELECT id FROM orders o WHERE NOT EXISTS (
+        SELECT 1 FROM orders p WHERE p.customer = o.customer AND p.amount > o.amount)
+    """
+    assert shape(query)[1] == "  anti join on 1 and more"
+
+
+def test_not_in_of_columns_without_nulls_is_an_anti_join() -> None:
+    assert shape("SELECT id FROM customers WHERE id NOT IN (SELECT id FROM orders)") == [
+        "anti join on 1",
+        "  scan customers(id)",
+        "  scan Orders(id)",
+    ]
+
+
+def test_not_in_with_nulls_also_counts_them() -> None:
+    query = "SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders)"
+    assert shape(query)[1:4] == [
+        "  inner join on 0 and more",
+        "    anti join on 1",
+        "      scan customers(id)",
+    ]
+    assert "    aggregate by 0: count, count" in shape(query)
+
+
+def test_an_aggregate_of_its_own_is_joined_as_the_one_row_that_it_is() -> None:
+    assert shape("SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)") == [
+        "select",
+        "  inner join on 0 and more",
+        "    scan Orders(id, amount)",
+        "    aggregate by 0: avg",
+        "      scan Orders(amount)",
+    ]
+
+
+def test_an_aggregate_for_each_row_is_joined_by_its_groups() -> None:
+    query = """
+    SELECT id FROM customers c
+    WHERE 100 < (SELECT sum(amount) FROM orders o WHERE o.customer = c.id)
+    """
+    assert shape(query)[1:4] == [
+        "  inner join on 1",
+        "    scan customers(id)",
+        "    select where",
+    ]
+
+
+def test_a_count_of_nothing_is_zero() -> None:
+    counted = "SELECT count(*) + 1 FROM orders o WHERE o.customer = c.id"
+    query = f"SELECT id, ({counted}) AS n FROM customers c"
+    root = tree(query)
+    assert isinstance(root, Select)
+    assert isinstance(root.input, OuterJoin)
+    assert root.input.kind == "left"
+    assert root.columns[1].sql.startswith("coalesce(")
+
+
+def test_types_that_compare_in_another_type_are_not_grouped_by() -> None:
+    query = """
+    SELECT kind, (SELECT count(*) FROM customers c WHERE c.id = e.kind) AS n FROM events e
+    """
+    lines = shape(query)
+    assert "        distinct" in lines
+    same = [one.same_types for one in walk(tree(query)) if isinstance(one, OuterJoin)]
+    assert same == [True]
+
+
+def test_a_row_that_is_looked_up_by_its_key_is_joined() -> None:
+    query = (
+        "SELECT id, (SELECT name FROM customers c WHERE c.id = o.customer) AS name FROM orders o"
+    )
+    assert shape(query)[1] == "  left join on 1"
+
+
+def test_exists_inside_of_another_condition_is_a_count() -> None:
+    query = """
+    SELECT id FROM orders o
+    WHERE amount > 5 OR EXISTS (SELECT 1 FROM customers c WHERE c.id = o.customer)
+    """
+    assert shape(query)[1].strip() == "left join on 1"
+    assert any("aggregate by 1: count" in line for line in shape(query))
