@@ -199,3 +199,9 @@ SELECT x.id, y.v AS v FROM x JOIN n ON true LATERAL VIEW OUTER explode(x.arr) y 
 SELECT t.a, max(u.c) OVER (PARTITION BY t.a) AS m, (SELECT count(*) FROM n) AS n FROM t LEFT JOIN u ON t.a = u.a;
 SELECT count(*) AS n FROM t LEFT JOIN u ON t.a = u.a LEFT JOIN n ON n.id = u.a WHERE n.g IS NULL;
 SELECT g, sum(c) AS c FROM n LEFT JOIN u ON u.a = n.id AND u.s = n.g GROUP BY g;
+SELECT a, listagg(s, ',') WITHIN GROUP (ORDER BY b DESC) AS l FROM t WHERE a <> 4 GROUP BY a;
+SELECT a, string_agg(g, '-') AS l FROM t JOIN n ON t.a = n.id GROUP BY a;
+SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY b) AS p, bit_or(b) AS o, approx_count_distinct(b) AS d FROM t GROUP BY a;
+SELECT id, collect_list(v) OVER (PARTITION BY a ORDER BY id) AS l, sort_array(collect_set(id) OVER (PARTITION BY a)) AS s FROM k;
+SELECT id, last_value(v) OVER (PARTITION BY a ORDER BY id) AS l, nth_value(id, 2) OVER (PARTITION BY a ORDER BY id) AS n, first(v, true) OVER (PARTITION BY a ORDER BY id) AS f FROM k;
+SELECT a, (SELECT sort_array(collect_list(c)) FROM u WHERE u.a = t.a) AS l FROM t;

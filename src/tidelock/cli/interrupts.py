@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -24,6 +25,7 @@ from typing import Any
 
 INTERRUPTED = 130
 TOLD = "interrupted"
+PATIENCE_SECONDS = 10.0
 
 
 class _Interrupts:
@@ -31,6 +33,7 @@ class _Interrupts:
     asked = False
     writes = False
     engine: Callable[[int, FrameType | None], Any] | None = None
+    patience: threading.Timer | None = None
 
 
 def end_at_once() -> None:
@@ -90,9 +93,20 @@ def asked() -> bool:
     return _Interrupts.asked
 
 
+def settle() -> None:
+    """Say that the command has ended in order."""
+    if _Interrupts.patience is not None:
+        _Interrupts.patience.cancel()
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN if _Interrupts.writes else _end)
     _Interrupts.asked = True
+    if not _Interrupts.writes:
+        # An engine that does not stop, as PySpark when a query ends in this very moment, is left.
+        _Interrupts.patience = threading.Timer(PATIENCE_SECONDS, _end, (number, frame))
+        _Interrupts.patience.daemon = True
+        _Interrupts.patience.start()
     if _Interrupts.engine is not None:
         _Interrupts.engine(number, frame)
     raise KeyboardInterrupt

@@ -98,10 +98,12 @@ def run(arguments: Sequence[str]) -> int:
         # Typer ends the process by itself in one case: nobody reads the help any more.
         return failures.PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
+        interrupts.settle()
         _say(interrupts.TOLD)
         return interrupts.INTERRUPTED
     except Exception as error:  # noqa: BLE001
         if interrupts.asked():
+            interrupts.settle()
             _say(interrupts.TOLD)
             return interrupts.INTERRUPTED
         # Typer's own errors have these two, whichever click it stands on.

@@ -21,9 +21,11 @@ from tidelock.derive.heads import group_rows, partition_rows, summed
 from tidelock.derive.moving import Move, difference, move, stored
 from tidelock.derive.relations import Query
 from tidelock.derive.sql.operators import Scan, scans
+from tidelock.derive.sql.rendering import render
 from tidelock.derive.stages import INTERNAL, Bag, Groups
 from tidelock.derive.terms import Bound, state
 from tidelock.derive.views import Prepared, internal_name, whole
+from tidelock.model.names import quote
 from tidelock.store.frame_staging import overwrite_frame
 from tidelock.store.operations import Overwrite, Replacement
 from tidelock.store.reading import Table
@@ -100,13 +102,21 @@ class Keeper:
     def _rows(self, kept: Kept) -> DataFrame:
         stage, layout = kept.stage, kept.layout
         if isinstance(stage.head, Bag):
-            return whole(self.transaction.sql(self.prepared.definition.query))
+            return whole(self.transaction.sql(self._query()))
         leaves = [self._now(scan) for scan in scans(stage.body)]
         query = Query(self._table(kept).engine)
         body = state(query, stage.body, leaves)
         if isinstance(stage.head, Groups):
             return query.prepare(group_rows(layout, summed(stage, layout, body)))
         return query.prepare(partition_rows(stage, layout, body))
+
+    def _query(self) -> str:
+        """The query itself, or, where it leaves a choice, the operators that settled it."""
+        view = self.prepared.view
+        if view.root is None or not view.notes:
+            return self.prepared.definition.query
+        columns = ", ".join(f"{quote(column)} AS {quote(name)}" for name, column in view.columns)
+        return f"SELECT {columns} FROM ({render(view.root)})"
 
     def _bound(
         self,
