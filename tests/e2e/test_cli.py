@@ -302,12 +302,13 @@ def every_example() -> Iterator[str]:
 
 
 # What the examples take for granted, and what has to come in between.
-FIRST = ("init", "table create", "load", "sql", "log", "show", "diff")
-LAST = ("tag delete", "branch delete", "table drop")
+FIRST = ("init", "table create", "load", "sql", "log", "show", "diff", "stream create")
+LAST = ("stream drop", "tag delete", "branch delete", "table drop")
+TOTALS = "SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer"
 
 
 def _place(example: str) -> int:
-    for places, names in ((range(len(FIRST)), FIRST), (range(900, 903), LAST)):
+    for places, names in ((range(len(FIRST)), FIRST), (range(900, 904), LAST)):
         for place, name in zip(places, names, strict=True):
             if f"tidelock {name}" in example:
                 return place
@@ -324,6 +325,10 @@ def test_every_example_in_the_help_works(
     (tmp_path / "orders.jsonl").write_text('{"id": 2, "customer": "bob", "amount": 5}\n')
     (tmp_path / "report.sql").write_text("SELECT count(*) AS orders FROM orders")
     pq.write_table(pa.table({"id": [1], "name": ["ann"]}), tmp_path / "customers.parquet")
+    (tmp_path / "pipelines" / "shop").mkdir(parents=True)
+    (tmp_path / "totals.sql").write_text(TOTALS)
+    daily = tmp_path / "pipelines" / "shop" / "daily.sql"
+    daily.write_text(f"CREATE MATERIALIZED VIEW daily AS {TOTALS}")
     examples = sorted(every_example(), key=_place)
     assert len(examples) > 20
     for example in examples:
@@ -333,6 +338,8 @@ def test_every_example_in_the_help_works(
         else:
             program, *arguments = shlex.split(example)
             assert program == "tidelock"
+            if arguments[0] == "run":
+                arguments.append("--once")
             assert run(arguments) == 0, f"{example}: {capfd.readouterr().err}"
 
 
