@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from tidelock.derive.analysing import Kept
 from tidelock.derive.sql.operators import (
     Aggregate,
-    Core,
     Generate,
     Join,
     Merge,
@@ -105,7 +104,3 @@ def _sql(kept: Kept) -> Iterator[str]:
         }
         yield f"When {scan.table} changes, Spark computes:"
         yield f"    {body_sql(kept.stage.body, relations, leaf)}"
-
-
-def core_tree(root: Core) -> str:
-    return "\n".join(tree(root))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tidelock.derive.attempts import Attempt
 from tidelock.derive.groups import Unit
+from tidelock.errors import StoreError
 from tidelock.run.stream_tables import StreamTables
 from tidelock.store.posts import Holder, Post
 from tidelock.store.store import Store
@@ -97,6 +98,11 @@ class Scheduler:
 
     def _renew(self, ended: threading.Event, lost: threading.Event) -> None:
         while not ended.wait(self._renew_seconds):
-            if not self._post.renew():
+            try:
+                held = self._post.renew()
+            except StoreError:
+                # A lease that cannot be renewed runs out: stop before another takes over.
+                held = False
+            if not held:
                 lost.set()
                 return
