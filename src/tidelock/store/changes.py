@@ -19,7 +19,7 @@ from tidelock.model.commit import BranchRef, TableChange
 from tidelock.model.names import fold
 from tidelock.store.deletions import NONE, Offsets, ReadBytes, deleted_offsets, live_positions
 from tidelock.store.log import Log
-from tidelock.store.tables import Addresses, Dataset, numbers
+from tidelock.store.tables import Addresses, Dataset, data_file, numbers
 
 WEIGHT = pa.field("_weight", pa.int32(), nullable=False)
 VERSION = pa.field("_version", pa.int64(), nullable=False)
@@ -94,10 +94,10 @@ def diff_batches(
 
 
 def _fragments(dataset: Dataset | None) -> dict[str, int]:
-    """Fragment ids by their first data file, which names a fragment's content for good."""
+    """Fragment ids by their first data file."""
     if dataset is None:
         return {}
-    return {f.metadata.files[0].path: f.fragment_id for f in dataset.get_fragments()}
+    return {data_file(f.metadata): f.fragment_id for f in dataset.get_fragments()}
 
 
 def _scan(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 DECIMAL_ALIGNMENT_BYTES = 16
 ROWS_PER_FILE_MAX = 1024 * 1024
 BYTES_PER_FILE_MAX = 512 * 1024 * 1024
+ONE_BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Rows up to this size are written as one batch: Lance takes its time for each."""
 CACHE_BYTES_MIN = 16 * 1024 * 1024
 CACHE_BYTES_PER_COLUMN = 256 * 1024
 
@@ -82,6 +84,8 @@ def write_rows(
         return written
 
     if isinstance(rows, pa.Table):
+        if rows.nbytes <= ONE_BATCH_BYTES_MAX:
+            rows = rows.combine_chunks()
         if any(_traits(schema)):
             ready = _batches_for_lance(rows.to_batches(), schema, rows_per_file)
             rows = pa.Table.from_batches(list(ready), schema)

@@ -46,6 +46,7 @@ from tidelock.store.tables import (
     Addresses,
     Dataset,
     TableFiles,
+    data_file,
     index_segments,
 )
 
@@ -65,7 +66,7 @@ class Compaction:
     survives_data_changes: bool = True
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        present = {f.metadata.files[0].path: f for f in base.get_fragments()}
+        present = {data_file(f.metadata): f for f in base.get_fragments()}
         # Fragments that another process rewrote meanwhile are left to it; the rest goes on.
         groups = [group for group in self.groups if any(p in present for p in group.paths)]
         if not groups:
@@ -108,13 +109,13 @@ def _delete_stale(
     groups: Sequence[Rewritten],
     stale: Sequence[Addresses],
 ) -> Dataset:
-    ids = {f.metadata.files[0].path: f.fragment_id for f in dataset.get_fragments()}
+    ids = {data_file(f.metadata): f.fragment_id for f in dataset.get_fragments()}
     addresses: list[int] = []
     for group, offsets in zip(groups, stale, strict=True):
         start = 0
         for fragment in group.fragments:
             end = start + fragment.physical_rows
-            fragment_id = ids[fragment.files[0].path]
+            fragment_id = ids[data_file(fragment)]
             addresses.extend(
                 (fragment_id << 32) | (int(o) - start) for o in offsets if start <= o < end
             )
@@ -132,7 +133,7 @@ class IndexSegments:
     survives_data_changes: bool = True
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        present = {f.metadata.files[0].path: f.fragment_id for f in base.get_fragments()}
+        present = {data_file(f.metadata): f.fragment_id for f in base.get_fragments()}
         if any(present.get(path, number) != number for path, number in self.covered.items()):
             raise CommitConflict(
                 f"Another process maintained table {target.name!r} first.",
@@ -346,7 +347,7 @@ def build_segments(
     if not added:
         return None
     paths = {
-        f.metadata.files[0].path: f.fragment_id
+        data_file(f.metadata): f.fragment_id
         for f in base.get_fragments()
         if f.fragment_id in covered
     }

@@ -52,6 +52,12 @@ class Staged(Protocol):
         """LeaseLost when others may have given this work up."""
 
 
+def _taken_lock() -> Any:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
 class Pending:
     """A transaction on its way into the log."""
@@ -67,10 +73,16 @@ class Pending:
     """Whether healing may publish this once its writer has lost its lease."""
     commit: Commit | None = None
     error: BaseException | None = None
+    called: Any = field(default_factory=_taken_lock)
+    """A lock that is released to wake its waiting caller: it is settled, or is to lead."""
 
     @property
     def settled(self) -> bool:
         return self.commit is not None or self.error is not None
+
+    def call(self) -> None:
+        if self.called.locked():
+            self.called.release()
 
     def result(self) -> Commit:
         if self.error is not None:
@@ -100,20 +112,41 @@ class Pending:
 
 
 class _Queue:
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.mutex = threading.Lock()
-        self.waiting: list[Pending] = []
+    """The transactions that wait for one branch, of which one at a time leads.
 
-    def withdraw(self, pending: Pending) -> None:
-        with self.mutex:
-            if pending in self.waiting:
-                self.waiting.remove(pending)
+    Whoever waits sleeps on a lock of its own until it is settled or is to lead: passed from one to
+    the next, a lock for all would wake them one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: list[Pending] = []
+        self._leader: Pending | None = None
+
+    def join(self, pending: Pending) -> None:
+        """Wait until it is settled or leads, which it does at once when nobody else does."""
+        with self._mutex:
+            self._waiting.append(pending)
+            if self._leader is None:
+                self._leader = pending
+                return
+        while not (pending.settled or self._leader is pending):
+            pending.called.acquire()
 
     def take(self) -> list[Pending]:
-        with self.mutex:
-            taken, self.waiting = self.waiting[:GROUP_MAX], self.waiting[GROUP_MAX:]
+        with self._mutex:
+            taken, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
             return taken
+
+    def leave(self, pending: Pending) -> None:
+        """No longer wait, and no longer lead: the next one that waits does."""
+        with self._mutex:
+            if pending in self._waiting:
+                self._waiting.remove(pending)
+            if self._leader is pending:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    self._leader.call()
 
 
 class Publisher:
@@ -149,18 +182,15 @@ class Publisher:
     def publish(self, pending: Pending) -> Commit:
         """Publish, alone or with whoever waits; returns when the commit is durable."""
         queue = self._queues[pending.base.branch.id]
-        with queue.mutex:
-            queue.waiting.append(pending)
         heads: list[tuple[Head, Head]] = []
         try:
-            with queue.turn:
-                while not pending.settled:
-                    with self._turns.taken(pending.base.branch.id) as waited:
-                        self._publish_group(queue.take(), heads, waited)
-        except BaseException:
-            # Interrupted while waiting: nobody may publish what its caller was told has failed.
-            queue.withdraw(pending)
-            raise
+            queue.join(pending)
+            while not pending.settled:
+                with self._turns.taken(pending.base.branch.id) as waited:
+                    self._publish_group(queue.take(), heads, waited)
+        finally:
+            # Also when interrupted: nobody may publish what its caller was told has failed.
+            queue.leave(pending)
         for before, after in heads:
             self._log.leave_hint(before, after)
         return pending.result()
@@ -181,6 +211,9 @@ class Publisher:
             for pending in _unsettled(group):
                 pending.error = _unknown(pending, f"publishing was interrupted ({error!r})")
             raise
+        finally:
+            for pending in group:
+                pending.call()
 
     def _run(self, group: list[Pending], heads: list[tuple[Head, Head]], waited: bool) -> None:
         head = self._log.newer_of(max((p.base for p in group), key=lambda base: base.version))

@@ -15,7 +15,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
+from lance.fragment import FragmentMetadata, RowIdSequence
 
 from tidelock.store.frame_staging import query_failures
 from tidelock.store.frames import spark_schema
@@ -25,8 +25,13 @@ from tidelock.store.tables import (
     Addresses,
     Dataset,
     TableFiles,
+    data_file,
+    numbers,
     with_row_ids,
 )
+
+SMALL_BYTES_MAX = 4 * 1024 * 1024
+"""Groups of fragments up to this size are read whole: a stream costs more than they do."""
 
 _REWRITTEN = pa.schema(
     [
@@ -51,7 +56,28 @@ class Rewritten:
 
 def rewrite(files: TableFiles, base: Dataset, ids: Sequence[int]) -> Rewritten:
     """Rewrite one group in this process, in bounded memory."""
-    return _of(base, ids, *_rewrite(base, ids, lambda reader: files.write(base, reader)))
+    known = _recent(files, base, [base.get_fragment(fragment_id).metadata for fragment_id in ids])
+    if known is not None:
+        rows, row_ids = known
+        return _of(base, ids, with_row_ids(files.write(base, rows), row_ids), row_ids)
+    return _of(base, ids, *_rewrite(base, ids, lambda rows: files.write(base, rows)))
+
+
+def _recent(
+    files: TableFiles, base: Dataset, fragments: Sequence[FragmentMetadata]
+) -> tuple[pa.Table, Addresses] | None:
+    """The rows and row ids of fragments that were all written here just now, else None."""
+    schema = base.schema
+    tables = []
+    for fragment in fragments:
+        rows = files.recent(fragment)
+        if rows is None or fragment.num_deletions or not rows.schema.equals(schema):
+            return None
+        tables.append(rows)
+    sequences = [RowIdSequence.from_inline_metadata(one.row_id_meta) for one in fragments]
+    return pa.concat_tables(tables), numbers(
+        pa.chunked_array([sequence.to_pyarrow() for sequence in sequences], pa.uint64())
+    )
 
 
 def rewrite_on_spark(view: Table, groups: Sequence[Sequence[int]]) -> list[Rewritten]:
@@ -91,8 +117,8 @@ def rewrite_groups(
 
     options = dict(storage_options) if storage_options else None
 
-    def write(reader: pa.RecordBatchReader) -> list[FragmentMetadata]:
-        return write_rows(reader, reader.schema, base, storage_options=options)
+    def write(rows: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
+        return write_rows(rows, rows.schema, base, storage_options=options)
 
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -108,10 +134,14 @@ def rewrite_groups(
 def _rewrite(
     base: Dataset,
     ids: Sequence[int],
-    write: Callable[[pa.RecordBatchReader], list[FragmentMetadata]],
+    write: Callable[[pa.Table | pa.RecordBatchReader], list[FragmentMetadata]],
 ) -> tuple[list[FragmentMetadata], Addresses]:
     old = [base.get_fragment(fragment_id) for fragment_id in ids]
     scanner = base.scanner(fragments=old, with_row_id=True, scan_in_order=True)
+    if _are_small(old):
+        table = scanner.to_table()
+        in_order = numbers(table.column("_rowid"))
+        return with_row_ids(write(table.drop_columns(["_rowid"])), in_order), in_order
     row_ids: list[Addresses] = [np.array([], dtype=np.uint64)]
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -124,12 +154,18 @@ def _rewrite(
     return with_row_ids([one for one in written if one.physical_rows], in_order), in_order
 
 
+def _are_small(fragments: Sequence[Any]) -> bool:
+    """Whether all rows of some fragments may be in memory at once."""
+    files = [file.file_size_bytes for one in fragments for file in one.metadata.files]
+    return None not in files and sum(files) <= SMALL_BYTES_MAX
+
+
 def _of(
     base: Dataset, ids: Sequence[int], fragments: Sequence[FragmentMetadata], row_ids: Addresses
 ) -> Rewritten:
     old = [base.get_fragment(fragment_id) for fragment_id in ids]
     return Rewritten(
-        paths=tuple(fragment.metadata.files[0].path for fragment in old),
+        paths=tuple(data_file(fragment.metadata) for fragment in old),
         fragments=tuple(fragments),
         row_ids=row_ids,
         deletions=tuple(fragment.num_deletions for fragment in old),

@@ -111,8 +111,7 @@ class Store:
         self.files = TableFiles(location, durability, self._is_newest)
         self.log = Log(objects)
         self.branches = Branches(objects, self.log)
-        self.turns = Turns(location)
-        self.publisher = Publisher(self.log, self.turns)
+        self.publisher = Publisher(self.log, Turns(location))
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)
@@ -344,7 +343,6 @@ class Store:
             return
         self._closed = True
         self.keeper.stop()
-        self.turns.close()
         self._lease = None
 
 

@@ -42,6 +42,9 @@ from tidelock.store.location import Location
 from tidelock.store.objects import Objects
 
 OPEN_DATASETS_MAX = 1024
+RECENT_ROWS_BYTES_MAX = 64 * 1024
+RECENT_TABLES_MAX = 512
+"""What was written last is kept, as long as it is small: folding reads it again soon."""
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 
@@ -69,6 +72,7 @@ class TableFiles:
         self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
+        self._recent: OrderedDict[str, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
 
     @cached_property
@@ -159,7 +163,23 @@ class TableFiles:
         with _lance_failures(base):
             fragments = write_rows(data, data.schema, base)
         hit("table.after_write")
+        if (
+            isinstance(data, pa.Table)
+            and len(fragments) == 1
+            and (data.nbytes <= RECENT_ROWS_BYTES_MAX)
+        ):
+            self._keep_recent(data_file(fragments[0]), data)
         return fragments
+
+    def _keep_recent(self, path: str, rows: pa.Table) -> None:
+        with self._lock:
+            self._recent[path] = rows
+            if len(self._recent) > RECENT_TABLES_MAX:
+                self._recent.popitem(last=False)
+
+    def recent(self, fragment: FragmentMetadata) -> pa.Table | None:
+        """The rows of a fragment, deleted ones included, if they were written here just now."""
+        return self._recent.get(data_file(fragment))
 
     def commit(self, table_id: str, base: Dataset, operation: Any) -> Dataset:
         """The next pin: the operation applied to a base pin."""
@@ -309,9 +329,19 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return list(pool.map(function, items))
 
 
+def data_file(fragment: FragmentMetadata) -> str:
+    """A fragment's first data file, which names its content for good.
+
+    Not by `path`, which makes a class each time that it is asked for, and with it garbage that only
+    Python's collector finds.
+    """
+    path: str = fragment.files[0]._path
+    return path
+
+
 def fragment_files(fragment: FragmentMetadata) -> list[str]:
     """The files of a fragment, relative to its dataset."""
-    files = [f"data/{file.path}" for file in fragment.files]
+    files = [f"data/{file._path}" for file in fragment.files]
     deletion = fragment.deletion_file
     if deletion is not None:
         files.append(deletion.path(fragment.id))

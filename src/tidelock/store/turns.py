@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,65 +19,87 @@ from tidelock.store import layout
 from tidelock.store.location import Location
 
 WAIT_SECONDS_MAX = 0.25
-POLL_SECONDS = 0.001
 
 
 class Turns:
     def __init__(self, location: Location) -> None:
         self._folder = Path(location.uri) / layout.TURNS if location.kind == "file" else None
-        self._files: dict[str, int] = {}
-        self._lock = threading.Lock()
 
     @contextmanager
     def taken(self, branch_id: str) -> Iterator[bool]:
         """Wait for this process's turn on a branch, but not for long; True when it had to wait."""
-        descriptor = self._descriptor(branch_id)
-        if descriptor is None:
+        lock = self._open(branch_id)
+        if lock is None:
             yield False
             return
-        at_once = _try(descriptor)
-        held = at_once or _wait_for(descriptor)
+        at_once = _try(lock)
+        if not at_once:
+            lock = _Wait(lock).result()
         try:
             yield not at_once
         finally:
-            if held:
-                # A handle that is closed meanwhile has given the lock up with the file.
-                with suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            if lock is not None:
+                os.close(lock)
 
-    def _descriptor(self, branch_id: str) -> int | None:
+    def _open(self, branch_id: str) -> int | None:
+        """A descriptor of its own for each turn: closing it gives the lock up."""
         if self._folder is None:
             return None
-        with self._lock:
-            if branch_id not in self._files:
-                try:
-                    self._folder.mkdir(parents=True, exist_ok=True)
-                    path = self._folder / f"{branch_id}.lock"
-                    self._files[branch_id] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-                except OSError:
-                    # A place without locks works all the same, with more puts that lose.
-                    return None
-            return self._files[branch_id]
-
-    def close(self) -> None:
-        with self._lock:
-            for descriptor in self._files.values():
-                os.close(descriptor)
-            self._files.clear()
+        path = self._folder / f"{branch_id}.lock"
+        try:
+            return _open_file(path)
+        except FileNotFoundError:
+            with suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                return _open_file(path)
+        except OSError:
+            pass
+        # A place without locks works all the same, with more puts that lose.
+        return None
 
 
-def _wait_for(descriptor: int) -> bool:
-    until = time.monotonic() + WAIT_SECONDS_MAX
-    while time.monotonic() < until:
-        time.sleep(POLL_SECONDS)
-        if _try(descriptor):
-            return True
-    return False
+class _Wait:
+    """A wait for a lock, on a thread of its own: locks can be waited for, but not for so long."""
+
+    def __init__(self, lock: int) -> None:
+        self._lock = lock
+        self._mutex = threading.Lock()
+        self._wanted = True
+        self._held = threading.Event()
+        threading.Thread(target=self._run, name="tidelock-turn", daemon=True).start()
+
+    def result(self) -> int | None:
+        """The lock, held; None when it was not to be had soon."""
+        try:
+            self._held.wait(WAIT_SECONDS_MAX)
+        except BaseException:
+            if (held := self._end()) is not None:
+                os.close(held)
+            raise
+        return self._end()
+
+    def _end(self) -> int | None:
+        with self._mutex:
+            self._wanted = False
+            return self._lock if self._held.is_set() else None
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        with self._mutex:
+            if self._wanted:
+                self._held.set()
+            else:
+                os.close(self._lock)
 
 
-def _try(descriptor: int) -> bool:
+def _open_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+
+
+def _try(lock: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
