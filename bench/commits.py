@@ -50,7 +50,7 @@ def floor(path: Path, keyed: bool) -> Callable[[int], None]:
 
 def against_floor() -> Iterator[Claim]:
     for keyed in (False, True):
-        with folder() as path:
+        with folder(steady=True) as path:
             lake = new_lake(path / "lake", ["a", "b"], key="id" if keyed else None)
             bare = floor(path / "raw", keyed)
             for number in range(20):
@@ -72,7 +72,7 @@ def against_floor() -> Iterator[Claim]:
 
 def with_history() -> Iterator[Claim]:
     for keyed in (False, True):
-        with folder() as path:
+        with folder(steady=True) as path:
             lakes = []
             for name, commits in (("short", 10), ("long", 1000)):
                 lake = new_lake(path / name, ["a", "b"], key="id" if keyed else None)
@@ -98,7 +98,7 @@ def with_history() -> Iterator[Claim]:
 
 
 def many_tables() -> Iterator[Claim]:
-    with folder() as path:
+    with folder(steady=True) as path:
         few = new_lake(path / "few", [f"t{n}" for n in range(10)])
         many = new_lake(path / "many", [f"t{n}" for n in range(1000)])
         for lake in (few, many):
@@ -120,7 +120,7 @@ def many_tables() -> Iterator[Claim]:
 
 
 def opening() -> Iterator[Claim]:
-    with folder() as path:
+    with folder(steady=True) as path:
         for name, commits in (("short", 10), ("long", 10_000)):
             lake = new_lake(path / name, ["a"])
             for number in range(commits - 1):

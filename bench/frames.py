@@ -43,10 +43,6 @@ def aggregate(frame: Any) -> None:
     frame.selectExpr("sum(id)", "sum(k)", "sum(v)", "max(s)").collect()
 
 
-def by_key(frame: Any) -> None:
-    frame.groupBy("k").sum("v").agg({"k": "count"}).collect()
-
-
 def scans_and_appends() -> Iterator[Claim]:
     with folder() as path:
         lake = tidelock.open(path / "lake", create=True, actor="bench", master="local[2]")
@@ -92,16 +88,6 @@ def scans_and_appends() -> Iterator[Claim]:
         )
         yield Claim(
             "Spark scan of 10 million rows against native Parquet (medians)",
-            middle(ours) / middle(theirs),
-            1.6,
-            detail=f"{middle(ours):.2f} s against {middle(theirs):.2f} s",
-        )
-        narrow = ["k", "v"]
-        ours, theirs = in_turns(
-            lambda _: by_key(table.to_spark(narrow)), lambda _: by_key(native.select(*narrow)), 7
-        )
-        yield Claim(
-            "the same, two of the columns grouped by one (medians)",
             middle(ours) / middle(theirs),
             1.6,
             detail=f"{middle(ours):.2f} s against {middle(theirs):.2f} s",

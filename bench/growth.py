@@ -14,7 +14,7 @@ from bench.measure import Claim, folder, folder_bytes, in_turns, middle
 
 
 def one_row_commits() -> Iterator[Claim]:
-    with folder() as path:
+    with folder(steady=True) as path:
         lakes: dict[int, tidelock.Lake] = {}
         bytes_per_commit = {}
         for commits in (30, 3000):
@@ -60,7 +60,7 @@ def one_row_commits() -> Iterator[Claim]:
 
 
 def upserts() -> Iterator[Claim]:
-    with folder() as path:
+    with folder(steady=True) as path:
         lakes = {count: _filled(path / str(count), count) for count in (1_000_000, 10_000_000)}
 
         def upsert(count: int, number: int) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DECIMAL_ALIGNMENT_BYTES = 16
 ROWS_PER_FILE_MAX = 1024 * 1024
 BYTES_PER_FILE_MAX = 512 * 1024 * 1024
+BATCH_ROWS_MIN = 65_536
 ONE_BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Rows up to this size are written as one batch: Lance takes its time for each."""
 CACHE_BYTES_MIN = 16 * 1024 * 1024
@@ -135,9 +136,33 @@ def _batches_for_lance(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_per_file: int
 ) -> Iterator[pa.RecordBatch]:
     nested, wide = _traits(schema)
+    batches = _joined(batches, schema)
     if nested:
         batches = map(unsliced_batch, _cut_at(batches, rows_per_file))
     return map(_align, batches) if wide else iter(batches)
+
+
+def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth Lance's while: small ones cost it several times."""
+    held: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= BATCH_ROWS_MIN or size_bytes >= ONE_BATCH_BYTES_MAX:
+            yield _one(held, schema)
+            held.clear()
+            rows = size_bytes = 0
+    if held:
+        yield _one(held, schema)
+
+
+def _one(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    joined = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return joined[0] if joined else batches[0]
 
 
 def _cut_at(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
