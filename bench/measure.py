@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-
 STEADY_BYTES_MIN = 4 * 1024**3
 
 
