@@ -36,4 +36,4 @@ bench: $(READY)  ## Print the figures that are claimed, as ratios measured in on
 	$(BIN)/python -m bench
 
 clean:  ## Remove what was made
-	rm -rf $(VENV) .make build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-outside .make build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

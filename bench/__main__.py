@@ -8,7 +8,18 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import commits, concurrency, frames, growth, memory, streams
+from bench import (
+    commits,
+    concurrency,
+    frames,
+    growth,
+    memory,
+    pipelines,
+    sinks,
+    stream_costs,
+    streams,
+    tpch,
+)
 from bench.measure import Claim
 
 SUITES = {
@@ -17,7 +28,8 @@ SUITES = {
     "concurrency": concurrency.CLAIMS,
     "frames": frames.CLAIMS,
     "memory": memory.CLAIMS,
-    "streams": streams.CLAIMS,
+    "sinks": sinks.CLAIMS,
+    "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 
 

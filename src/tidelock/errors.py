@@ -16,6 +16,7 @@ TidelockError
   |   + ColumnNotFound
   |   + TableNotFound
   |   + TableExists
+  |   + TableInUse             a table that stream tables read cannot be dropped
   |   + TableReplaced          a range of changes holds two tables of one name, unlike each other
   |   + BranchNotFound
   |   + BranchExists
@@ -33,11 +34,14 @@ TidelockError
   |   + StreamTableRequired    the table is not a stream table
   |   + NotIncremental         a query that was to be kept by delta cannot be
   |   + DefinitionBroken       a source changed so that a stream table's query no longer holds
+  |   + SinkNotFound
+  |   + SinkExists
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
   |   + BranchDeleted
   |   + LeaseLost
   |   + ForeignCommit          another writer moved a mirrored table's Lance HEAD
+  |   + SinkBusy               somebody else is delivering to this sink
   + OutcomeUnknown             the commit may or may not exist; look it up by its operation id
   + StoreError                 the object store did not do what was asked; back off
   |   + ObjectMissing
@@ -53,6 +57,11 @@ TidelockError
   |   + EngineUnavailable
   |   + QueryFailed
   + RefreshFailed              some stream tables could not be refreshed; what could, was
+  + DeliveryError              a sink could not deliver
+  |   + SinkStopped            it cannot tell how far it has come, or what it follows is gone
+  |   + SinkLapsed             what it had still to deliver was removed
+  |   + DestinationFailed      the destination did not take a chunk; it is sent again later
+  |   + ChunkRefused           the destination will never take a chunk; it is put aside
 
 BrokenInvariant is not in the tree: it is a bug in Tidelock, and says so.
 
@@ -182,6 +191,12 @@ class TableExists(InputError):
     condition = "TABLE_EXISTS"
 
 
+class TableInUse(InputError):
+    """Evidence: table, dependents."""
+
+    condition = "TABLE_IN_USE"
+
+
 class TableReplaced(InputError):
     condition = "TABLE_REPLACED"
 
@@ -250,6 +265,14 @@ class DefinitionBroken(InputError):
     condition = "DEFINITION_BROKEN"
 
 
+class SinkNotFound(InputError):
+    condition = "SINK_NOT_FOUND"
+
+
+class SinkExists(InputError):
+    condition = "SINK_EXISTS"
+
+
 class ConflictError(TidelockError):
     condition = "CONFLICT"
     action = Action.REFRESH_AND_RETRY
@@ -273,6 +296,12 @@ class LeaseLost(ConflictError):
 class ForeignCommit(ConflictError):
     condition = "FOREIGN_COMMIT"
     action = Action.NEVER_RETRY
+
+
+class SinkBusy(ConflictError):
+    """Evidence: sink, owner."""
+
+    condition = "SINK_BUSY"
 
 
 class OutcomeUnknown(TidelockError):
@@ -345,6 +374,36 @@ class RefreshFailed(TidelockError):
 
     condition = "REFRESH_FAILED"
     action = Action.BACK_OFF
+
+
+class DeliveryError(TidelockError):
+    """Evidence: sink, and what else is known."""
+
+    condition = "DELIVERY_ERROR"
+    action = Action.BACK_OFF
+
+
+class SinkStopped(DeliveryError):
+    condition = "SINK_STOPPED"
+    action = Action.NEVER_RETRY
+
+
+class SinkLapsed(DeliveryError):
+    condition = "SINK_LAPSED"
+    action = Action.NEVER_RETRY
+
+
+class DestinationFailed(DeliveryError):
+    """Evidence: retry_after_seconds, when the destination said how long to wait."""
+
+    condition = "DESTINATION_FAILED"
+
+
+class ChunkRefused(DeliveryError):
+    """Evidence: status, answer, body (what was sent)."""
+
+    condition = "CHUNK_REFUSED"
+    action = Action.NEVER_RETRY
 
 
 class BrokenInvariant(AssertionError):

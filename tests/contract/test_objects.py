@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.s3_server import S3Server
 
-from s3_server import S3Server
 from tidelock.errors import (
     InvalidName,
     ObjectExists,

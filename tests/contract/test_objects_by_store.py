@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from test_objects import AWKWARD, OPERATIONS, keys
+from tests.s3_server import LossyS3, S3Server, free_port
 
-from s3_server import LossyS3, S3Server, free_port
 from tidelock.errors import ObjectExists, ObjectMissing, StoreDenied, StoreUnavailable
 from tidelock.store.location import locate
 

@@ -11,9 +11,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import clusters
-import pipelines
 import pytest
+from tests.e2e import clusters, pipelines
 
 import tidelock
 from tidelock.errors import QueryFailed

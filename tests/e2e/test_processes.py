@@ -16,10 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lakes import (
+    NUMBERS_DDL,
+    check_log,
+    contents,
+    end,
+    numbers,
+    pipe,
+    rows_of,
+    start,
+    streamed,
+)
+from tests.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
 import tidelock
-from lakes import NUMBERS_DDL, check_log, contents, end, numbers, pipe, rows_of, start, streamed
-from s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 from tidelock import Lake
 
 Place = tuple[str, Mapping[str, str] | None]

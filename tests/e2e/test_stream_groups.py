@@ -155,10 +155,17 @@ def test_without_consistency_members_are_published_on_their_own(lake: Lake) -> N
 
 
 def test_the_whole_lake_can_be_one_commit(lake: Lake) -> None:
+    lake.refresh()
     lake.create_stream_table("other", "SELECT COUNT(*) AS n FROM a")
+    add(lake, 4)
     report = lake.refresh(consistency="lake")
     assert len({attempt.commit for attempt in report}) == 1
     assert len(report) == 4
+    # Each group counts its own publications, also in a commit that it shares.
+    assert {one.name: one.epoch for one in lake.stream_tables()} == {
+        **dict.fromkeys(MEMBERS, 2),
+        "other": 1,
+    }
     check(lake)
 
 

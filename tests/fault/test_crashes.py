@@ -14,11 +14,9 @@ from pathlib import Path
 
 import lance
 import pytest
-import writers
-from writers import ACTOR, AFTER, BEFORE, OPERATION
-
-import tidelock
-from lakes import (
+from tests.fault import writers
+from tests.fault.writers import ACTOR, AFTER, BEFORE, OPERATION
+from tests.lakes import (
     age,
     check_log,
     collect_all,
@@ -30,6 +28,8 @@ from lakes import (
     start,
     wait_until,
 )
+
+import tidelock
 from tidelock.store.faults import recorded
 
 Step = tuple[str, int]

@@ -18,11 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import writers
-from writers import BEFORE
-
-import tidelock
-from lakes import (
+from tests.fault import writers
+from tests.fault.writers import BEFORE
+from tests.lakes import (
     NUMBERS,
     check_log,
     contents,
@@ -34,6 +32,8 @@ from lakes import (
     streamed,
     wait_until,
 )
+
+import tidelock
 from tidelock import errors
 from tidelock.store import intents, recovery
 from tidelock.store.faults import FaultyStore, armed

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import writers
-from writers import ACTOR, AFTER, BEFORE, OPERATION
+from tests.fault import writers
+from tests.fault.writers import ACTOR, AFTER, BEFORE, OPERATION
+from tests.lakes import age, check_log, contents, copy_lake, numbers, streamed
 
 import tidelock
-from lakes import age, check_log, contents, copy_lake, numbers, streamed
 from tidelock import Lake, errors
 from tidelock.store import layout
 from tidelock.store.faults import FaultyStore, armed

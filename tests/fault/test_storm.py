@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import transfers
+from tests.fault import transfers
+from tests.lakes import age, check_log, end, fault_seconds, seed_of, start
+from tests.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
 import tidelock
-from lakes import age, check_log, end, fault_seconds, seed_of, start
-from s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
 LEASE_SECONDS = 1.0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tests.lakes import NUMBERS_DDL, Rows, numbers, streamed
+
 import tidelock
-from lakes import NUMBERS_DDL, Rows, numbers, streamed
 from tidelock import Lake, Transaction
 
 ACTOR = "the writer"

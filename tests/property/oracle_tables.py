@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from tests.property.weighted_oracle import render_weighted
+
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.parsing import parse_view
 from tidelock.derive.sql.rendering import render
 from tidelock.derive.sql.view import View
-from tidelock.derive.sql.weights import render_weighted
 from tidelock.model.ddl import parse_schema
 from tidelock.model.names import quote
 from tidelock.model.schema import TableSchema

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle_tables import Answers, answer, fast_session
+from tests.property.oracle_tables import Answers, answer, fast_session
 
 QUERIES = Path(__file__).with_name("oracle_queries.sql")
 

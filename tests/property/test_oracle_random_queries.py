@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oracle_tables import Answers, answer_all, fast_session
-from random_queries import Queries
+from tests.property.oracle_tables import Answers, answer_all, fast_session
+from tests.property.random_queries import Queries
 
 SEED = int(os.environ.get("TIDELOCK_SEED", "20240229"))
 COUNT = 25

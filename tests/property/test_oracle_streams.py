@@ -27,11 +27,18 @@ QUERIES = {
     "comma": "SELECT t.id, u.k, d.b FROM t, u, d WHERE t.g = u.g AND u.v = d.a",
     "cross": "SELECT u.k, d.a FROM u CROSS JOIN d",
     "theta": "SELECT t.id, u.k FROM t JOIN u ON t.x > u.v",
+    "inner_doubles": "SELECT t.id, o.id AS other FROM t JOIN t o ON t.f = o.f",
+    "inner_never_null": "SELECT coalesce(t.id, 1) AS id, u.k FROM t JOIN u ON t.g = u.g",
     "self": "SELECT n.id, m.id AS above FROM n JOIN n m ON n.parent = m.id",
     "left": "SELECT t.id, u.name FROM t LEFT JOIN u ON t.g = u.g",
     "left_more": "SELECT t.id, u.k FROM t LEFT JOIN u ON t.g = u.g AND t.x < u.v",
     "right": "SELECT t.id, u.k FROM t RIGHT JOIN u ON t.g = u.g",
     "full": "SELECT t.id, u.k, t.g, u.v FROM t FULL JOIN u ON t.x = u.v",
+    "full_coalesce": (
+        "SELECT coalesce(t.id, u.k) AS id, coalesce(t.x, 0) - coalesce(u.v, 0) AS v "
+        "FROM t FULL JOIN u ON t.g = u.g"
+    ),
+    "full_flag": "SELECT coalesce(t.x > 1, false) AS big, u.v FROM t FULL JOIN u ON t.g = u.g",
     "semi": "SELECT t.id FROM t LEFT SEMI JOIN u ON t.g = u.g",
     "anti": "SELECT t.id, t.g FROM t LEFT ANTI JOIN u ON t.g = u.g",
     "exists": "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.g = t.g AND u.v > 1)",
@@ -50,6 +57,8 @@ QUERIES = {
         "AVG(amount) AS aa FROM t GROUP BY g"
     ),
     "group_filter": "SELECT g, COUNT(*) FILTER (WHERE x > 1) AS n, SUM(x) AS s FROM t GROUP BY g",
+    "wide_sums": "SELECT g, SUM(amount * (1 - amount) * amount) AS s FROM t GROUP BY g",
+    "deep_sums": "SELECT g, SUM(CAST(amount / 7 AS DECIMAL(20,10))) AS s FROM t GROUP BY g",
     "extremes": "SELECT g, MIN(x) AS lo, MAX(amount) AS hi, MIN(s) AS first FROM t GROUP BY g",
     "floats": (
         "SELECT g, SUM(f) AS s, AVG(f) AS a, STDDEV(x) AS d, VARIANCE(f) AS v FROM t GROUP BY g"
@@ -67,12 +76,17 @@ QUERIES = {
     "cube": "SELECT g, s, SUM(x) AS sx FROM t GROUP BY CUBE (g, s)",
     "sets": "SELECT g, s, COUNT(*) AS n FROM t GROUP BY GROUPING SETS ((g), (s), ())",
     "scalar": "SELECT id, x FROM t WHERE x > (SELECT AVG(x) FROM t)",
+    "counted": "SELECT k, (SELECT COUNT(*) FROM t) AS n FROM u",
+    "unread": "SELECT k FROM (SELECT k, (SELECT COUNT(DISTINCT s) FROM t) AS n FROM u)",
     "correlated": "SELECT id FROM t WHERE x > (SELECT AVG(v) FROM u WHERE u.g = t.g)",
     "count_bug": "SELECT k FROM u WHERE 1 > (SELECT COUNT(*) FROM t WHERE t.g = u.g)",
     "cte": (
         "WITH c AS (SELECT g, SUM(x) AS s FROM t GROUP BY g) SELECT a.g, b.s "
         "FROM c a JOIN c b ON a.s = b.s"
     ),
+    "inner_arrays": "SELECT n.id, m.id AS other FROM n JOIN n m ON n.tags = m.tags",
+    "group_arrays": "SELECT tags, MAX(id) AS m, COUNT(DISTINCT parent) AS c FROM n GROUP BY tags",
+    "window_arrays": "SELECT id, rank() OVER (PARTITION BY tags ORDER BY id) AS r FROM n",
     "explode": "SELECT id, tag FROM n LATERAL VIEW explode(tags) AS tag",
     "explode_outer": "SELECT id, tag FROM n LATERAL VIEW OUTER explode(tags) AS tag",
     "explode_count": (

@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from oracle_tables import texts_of
+from tests.property.oracle_tables import texts_of
+from tests.tpch.data import tables
+from tests.tpch.tables import schemas
 
 from tidelock.derive.sql.parsing import parse_view
 from tidelock.run.session import Engine
-from tpch.data import tables
-from tpch.tables import schemas
 
 QUERIES = sorted((Path(__file__).parents[1] / "tpch" / "queries").glob("q*.sql"))
 

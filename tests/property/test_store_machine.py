@@ -19,9 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import tidelock
-from lakes import (
+from tests.lakes import (
     NUMBERS_DDL,
     SETTINGS,
     Rows,
@@ -32,6 +30,8 @@ from lakes import (
     numbers,
     streamed,
 )
+
+import tidelock
 from tidelock import Lake, Transaction, errors
 from tidelock.store.faults import FaultyStore
 from tidelock.store.objects import Objects

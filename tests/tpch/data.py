@@ -11,8 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-
-from tpch.tables import schemas
+from tests.tpch.tables import schemas
 
 NATIONS = (
     "ALGERIA ARGENTINA BRAZIL CANADA EGYPT ETHIOPIA FRANCE GERMANY INDIA INDONESIA IRAN IRAQ JAPAN "

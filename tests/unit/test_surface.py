@@ -27,12 +27,15 @@ def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
         "actor", "alter_stream_table", "apply", "branches", "changes", "close", "collect_garbage",
-        "create_branch", "create_or_replace_stream_table", "create_stream_table", "create_table",
-        "delete_branch", "delete_tag", "drop_stream_table", "drop_table", "explain", "find_commit",
-        "find_operation", "foreign_commits", "freshness", "graph", "groups", "history", "hold",
-        "info", "intents", "log", "mirror", "optimize", "recoveries", "refresh", "release",
-        "repair", "resume", "run", "serve_schedule", "snapshot", "spark", "sql", "stream_tables",
-        "suspend", "table", "tables", "tag", "tags", "transaction", "unreadable_intents", "uri",
+        "create_branch", "create_or_replace_stream_table", "create_sink", "create_stream_table",
+        "create_table", "delete_branch", "delete_tag", "deliver", "discard_quarantined",
+        "drop_sink", "drop_stream_table", "drop_table", "explain", "find_commit", "find_operation",
+        "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "intents",
+        "log", "mirror", "optimize", "pause_sink", "prune", "quarantine", "read_since",
+        "recoveries", "refresh", "release", "repair", "replay", "resume", "resume_sink",
+        "resync_sink", "retry_quarantined", "run", "serve_schedule", "sink_status", "sinks",
+        "snapshot", "spark", "sql", "stream_tables", "suspend", "table", "tables", "tag", "tags",
+        "transaction", "unreadable_intents", "uri",
     }  # fmt: skip
 
 

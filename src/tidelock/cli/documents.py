@@ -9,8 +9,11 @@ from tidelock.cli.cells import moment
 
 if TYPE_CHECKING:
     from tidelock.cli.writers import Writer
+    from tidelock.deliver.quarantine import Quarantined
+    from tidelock.deliver.reports import DeliveryReport, SinkStatus
     from tidelock.derive.attempts import Attempt
     from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
+    from tidelock.model.sinks import Trouble
     from tidelock.run.stream_reports import Explanation, Freshness, GroupState, StreamTable
     from tidelock.store.branches import Tag
     from tidelock.store.garbage import GarbageReport
@@ -144,3 +147,41 @@ def of_garbage(report: GarbageReport, names: dict[str, str]) -> Document:
             for table in report.tables
         ],
     }
+
+
+def of_sink(status: SinkStatus) -> Document:
+    names = (
+        "name id table branch kind to feed partition_by schedule state reason watermark newest "
+        "quarantined plan in_flight retry_at options"
+    )
+    return {
+        **_picked(status, names),
+        "lagging": [
+            {**_picked(one, "path watermark"), "trouble": _trouble(one.trouble)}
+            for one in status.lagging
+        ],
+    }
+
+
+def of_delivery(report: DeliveryReport) -> Document:
+    return {
+        **_picked(report, "sink action rows chunks size_bytes quarantined after until version"),
+        **_picked(report, "reason seconds"),
+        "partitions": [
+            {
+                **_picked(one, "path rows chunks size_bytes quarantined after until"),
+                "trouble": _trouble(one.trouble),
+            }
+            for one in report.partitions
+        ],
+    }
+
+
+def _trouble(trouble: Trouble | None) -> Document | None:
+    if trouble is None:
+        return None
+    return _picked(trouble, "reason condition failures since retry_at")
+
+
+def of_quarantined(refused: Quarantined) -> Document:
+    return _picked(refused, "number id path after until rows status answer time")

@@ -14,6 +14,7 @@ from typing import Any
 from tidelock.cli.interrupts import INTERRUPTED
 from tidelock.errors import (
     ConflictError,
+    DeliveryError,
     EngineError,
     FormatError,
     InputError,
@@ -36,6 +37,7 @@ BY_FAMILY: tuple[tuple[type[TidelockError], int], ...] = (
     (FormatError, 7),
     (EngineError, 8),
     (RefreshFailed, 9),
+    (DeliveryError, 10),
 )
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -49,6 +51,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (7, "an object in the lake cannot be trusted: an operator must look"),
     (8, "Spark is missing, or refused the query"),
     (9, "a stream table could not be refreshed; the others were"),
+    (10, "a sink could not deliver everything; what it delivered counts"),
     (INTERRUPTED, "interrupted; no commit is half made"),
 )
 

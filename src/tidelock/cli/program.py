@@ -22,6 +22,7 @@ from tidelock.cli import (
     load,
     maintenance,
     overview,
+    sink,
     sql,
     stream,
     table,
@@ -80,7 +81,20 @@ def options(
     }
 
 
-for part in (overview, table, load, sql, stream, apply, running, history, branches, maintenance):
+PARTS = (
+    overview,
+    table,
+    load,
+    sql,
+    stream,
+    apply,
+    sink,
+    running,
+    history,
+    branches,
+    maintenance,
+)
+for part in PARTS:
     part.register(app)
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def listed(attempts: Sequence[Attempt]) -> tuple[list[str], list[list[str]]]:
 def told(attempt: Attempt) -> str:
     """One attempt as one line of a log."""
     if attempt.action == "failed":
-        again = "; it is suspended"
+        again = ""
         if attempt.retry_at is not None:
             again = f"; it is tried again at {seconds(moment(attempt.retry_at))}"
         done = f"failed: {attempt.reason}{again}"
@@ -58,18 +59,27 @@ def told(attempt: Attempt) -> str:
     return printable(f"{seconds(moment(attempt.time))}  {attempt.table}  {done}")
 
 
+@dataclass(frozen=True)
+class _Run:
+    """A group, or a table on its own, that is being refreshed."""
+
+    members: tuple[str, ...]
+    began: float
+
+
 class RefreshView:
     """What runs and what ran last, as a table that is drawn again and again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[str, float] = {}
+        self._running: dict[str, _Run] = {}
         self._last: dict[str, Attempt] = {}
         self._tables: dict[str, StreamTable] = {}
 
     def begun(self, unit: Unit) -> None:
         with self._lock:
-            self._running.update(dict.fromkeys(unit.members, time.monotonic()))
+            run = _Run(unit.members, time.monotonic())
+            self._running.update(dict.fromkeys(unit.members, run))
 
     def attempted(self, attempt: Attempt) -> None:
         with self._lock:
@@ -99,7 +109,7 @@ class RefreshView:
         from rich.table import Table
 
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-        for name in ("table", "now", "last", "rows", "rows/s", "next"):
+        for name in ("table", "group", "now", "last", "rows", "rows/s", "next"):
             table.add_column(name, justify="right" if name.startswith("rows") else "left")
         with self._lock:
             shown = list(self._tables) or [*self._running, *self._last]
@@ -116,13 +126,27 @@ class RefreshView:
         return name not in self._running, -last.time.timestamp() if last else 0
 
     def _row(self, name: str) -> list[str]:
-        last, begun = self._last.get(name), self._running.get(name)
-        now = "" if begun is None else f"running {time.monotonic() - begun:.0f} s"
+        last, run, table = self._last.get(name), self._running.get(name), self._tables.get(name)
+        now = "" if run is None else self._progress(run)
+        head = [name, (table and table.group) or "", now]
         if last is None:
-            return [name, now, "", "", "", self._next(name)]
+            return [*head, "", "", "", self._next(name)]
         rate = f"{last.rows_in / last.seconds:,.0f}" if last.seconds > 0 and last.rows_in else ""
         ago = duration(max(0.0, (datetime.now(UTC) - last.time).total_seconds()))
-        return [name, now, f"{last.action} {ago} ago", f"{last.rows_out:,}", rate, self._next(name)]
+        return [*head, f"{last.action} {ago} ago", f"{last.rows_out:,}", rate, self._next(name)]
+
+    def _progress(self, run: _Run) -> str:
+        """For how long a group has been running, and for how long it still will.
+
+        Its members are published together, so that they end together.
+        """
+        spent = time.monotonic() - run.began
+        tables = [self._tables.get(name) for name in run.members]
+        expected = [one.expected_seconds for one in tables if one and one.expected_seconds]
+        if len(expected) < len(run.members):
+            return f"running {spent:.0f} s"
+        left = sum(expected) - spent
+        return f"running {spent:.0f} s, {f'about {left:.0f} s left' if left > 0 else 'late'}"
 
     def _next(self, name: str) -> str:
         from tidelock.derive.schedules import parse_schedule

@@ -23,6 +23,7 @@ from tidelock.cli.options import BranchOption
 
 if TYPE_CHECKING:
     from tidelock import Lake
+    from tidelock.deliver.reports import DeliveryReport
     from tidelock.derive.attempts import Attempt
     from tidelock.store.posts import Holder
 
@@ -36,11 +37,12 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Refresh what is due now, and end.")] = False,
     branch: BranchOption = "main",
 ) -> None:
-    """Refresh stream tables as they become due, until SIGTERM or Ctrl-C.
+    """Refresh stream tables and deliver to sinks as they become due, until SIGTERM or Ctrl-C.
 
-    Each refresh is one line, or one JSON object with --json; a terminal shows all tables instead.
-    One process at a time does this for a branch. Another one waits, and takes over when the first
-    one ends or dies. With --once it ends with exit code 9 when a table could not be refreshed.
+    Each refresh or delivery is one line, or one JSON object with --json; a terminal shows all
+    tables instead. One process at a time does this for a branch. Another one waits, and takes over
+    when the first one ends or dies. With --once it ends with exit code 9 when a table could not be
+    refreshed, and 10 when a sink could not deliver.
     """
     with call.open(write=True) as lake:
         if once:
@@ -50,6 +52,7 @@ def run(
 
 
 def _run_once(call: Call, lake: Lake, branch: str) -> None:
+    from tidelock.cli.sink import end_by as end_by_deliveries
     from tidelock.cli.stream import end_by
 
     background = Background(lake)
@@ -66,7 +69,12 @@ def _run_once(call: Call, lake: Lake, branch: str) -> None:
             stop=background.stop,
         )
     )
+    deliveries = list(lake.deliver(stop=background.stop))
+    for report in deliveries:
+        if report.action in ("delivered", "failed"):
+            _tell_delivery(call, report)
     end_by(found, background)
+    end_by_deliveries(deliveries, background)
 
 
 def _run_on(call: Call, lake: Lake, branch: str) -> None:
@@ -84,8 +92,9 @@ def _run_on(call: Call, lake: Lake, branch: str) -> None:
 
         def started() -> None:
             _tell(call, {"event": "started", "branch": branch}, f"Refreshing {branch}")
-            # Told apart from a table that fails: without an engine there is nothing to run for.
-            background.need_engine()
+            if lake.stream_tables(branch=branch):
+                # Told apart from a table that fails: without an engine there is nothing to run for.
+                background.need_engine()
 
         def look() -> None:
             if drawn:
@@ -94,7 +103,11 @@ def _run_on(call: Call, lake: Lake, branch: str) -> None:
         def waiting(holder: Holder) -> None:
             _tell_waiting(call, holder, branch)
 
-        watcher = Watcher(view.begun, attempted, waiting, started)
+        def delivered(report: DeliveryReport) -> None:
+            if not drawn:
+                _tell_delivery(call, report)
+
+        watcher = Watcher(view.begun, attempted, waiting, started, delivered)
         background.run(
             lambda: lake.serve_schedule(branch=branch, stop=background.stop, watcher=watcher), look
         )
@@ -109,6 +122,15 @@ def _tell_attempt(call: Call, attempt: Attempt) -> None:
     else:
         call.output.line(told(attempt))
         sys.stdout.flush()
+
+
+def _tell_delivery(call: Call, report: DeliveryReport) -> None:
+    if call.json:
+        _tell(call, {"event": "delivery", **documents.of_delivery(report)}, "")
+        return
+    said = f"{report.rows:,} rows in {report.chunks} chunks" if report.rows else report.reason
+    call.output.line(f"{report.sink}: {report.action}, {said}")
+    sys.stdout.flush()
 
 
 def _tell_waiting(call: Call, holder: Holder, branch: str) -> None:

@@ -199,8 +199,10 @@ def refresh(
     from tidelock.cli.refresh_view import RefreshView, listed
 
     view = RefreshView()
-    with call.open(write=True) as lake, view.shown(call.output):
+    with call.open(write=True) as lake, view.shown(call.output) as drawn:
         background = Background(lake)
+        if drawn:
+            view.follow(lake.stream_tables(branch=branch))
 
         def begun(unit: Unit) -> None:
             view.begun(unit)

@@ -83,8 +83,7 @@ def _behind(freshness: Document) -> str:
 
 def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
     """Explain how a stream table is kept: operators, state, and how its next refresh is done."""
-    # The query is planned as a refresh would plan it, within a transaction that is given up.
-    with call.open(write=True) as lake, call.output.waiting(starting(**call.engine)):
+    with call.open() as lake, call.output.waiting(starting(**call.engine)):
         found = lake.explain(name, branch=branch)
 
     def show_text() -> None:

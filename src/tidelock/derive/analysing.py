@@ -23,7 +23,7 @@ from tidelock.derive.heads import (
 from tidelock.derive.layouts import Layout, is_exact, lay_out
 from tidelock.derive.relations import Query
 from tidelock.derive.sql.operators import Aggregate, scans
-from tidelock.derive.stages import Bag, Groups, Stage, recomputing
+from tidelock.derive.stages import EXTREMES, Bag, Groups, Stage, recomputing
 from tidelock.derive.weighted import WEIGHT, body_sql
 from tidelock.model.ddl import read_columns
 from tidelock.model.names import is_hidden, quote
@@ -54,7 +54,10 @@ def analyse(engine: Engine, stage: Stage, names: tuple[str, ...], schemas: Schem
     results: dict[str, str] = {}
     if isinstance(stage.head, Groups):
         results = _arguments(query, stage.head, body)
-        if not all(is_exact(measure, results) for measure in stage.head.measures):
+        exact = all(is_exact(measure, results) for measure in stage.head.measures)
+        extremes = any(measure.function in EXTREMES for measure in stage.head.measures)
+        # The least of rows of which others are taken away is not known from either.
+        if not exact or (extremes and has_signs(stage)):
             stage = recomputing(stage)
     layout = lay_out(stage, names, {**types, **_results(query, stage, body)}, results)
     if isinstance(stage.head, Bag):

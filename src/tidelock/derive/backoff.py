@@ -1,12 +1,9 @@
 """What follows from a failed refresh: try again later, or suspend.
 
-Owns: which errors may go away by themselves, and how long to wait for that.
+Owns: which errors may go away by themselves. How long to wait for that: `model/waiting.py`.
 
-Invariants, for the n-th failure in a row, n >= 1:
-    ceiling = min(WAIT_SECONDS_MAX, WAIT_SECONDS_FIRST * 2^(n-1));
-    ceiling / 2 <= wait <= ceiling, spread at random so that tables which failed together do not
-    come back together;
-    a permanent error suspends at once, a transient one when n = FAILURES_MAX.
+Invariant, for the n-th failure in a row, n >= 1: a permanent error suspends at once, a transient
+one when n = FAILURES_MAX.
 """
 
 from __future__ import annotations
@@ -16,12 +13,9 @@ from datetime import datetime, timedelta
 from random import Random
 
 from tidelock.errors import Action, EngineError, EngineUnavailable, TidelockError
+from tidelock.model.waiting import wait_seconds
 
-WAIT_SECONDS_FIRST = 1.0
-WAIT_SECONDS_MAX = 60.0
 FAILURES_MAX = 10
-# Beyond this many doublings the longest wait is reached, whatever the count.
-_DOUBLINGS_MAX = 16
 # They say something about the place that was named, which stays as it is.
 _LASTING_OS_ERRORS = (
     FileNotFoundError,
@@ -54,13 +48,6 @@ def judge(error: BaseException, failures_before: int, now: datetime, chance: Ran
             failures, None, f"{failures} refreshes failed in a row, the last with {told}"
         )
     return Verdict(failures, now + timedelta(seconds=wait_seconds(failures, chance)), None)
-
-
-def wait_seconds(failures: int, chance: Random) -> float:
-    """How long to wait after this many failures in a row, at least one."""
-    doublings = min(failures - 1, _DOUBLINGS_MAX)
-    ceiling = min(WAIT_SECONDS_MAX, WAIT_SECONDS_FIRST * 2.0**doublings)
-    return ceiling * chance.uniform(0.5, 1.0)
 
 
 def is_transient(error: BaseException) -> bool:

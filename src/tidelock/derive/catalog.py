@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from tidelock.derive.graph import Graph
 from tidelock.derive.groups import Group, Unit, find_groups, units
@@ -23,9 +24,11 @@ from tidelock.model.schema import TableSchema
 from tidelock.model.streams import Definition, StreamState
 from tidelock.store import layout
 from tidelock.store.objects import Objects
-from tidelock.store.reading import Engine
+from tidelock.store.reading import Engine, Table
 from tidelock.store.records import decode, encode
-from tidelock.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 PLANS_MAX = 4096
 
@@ -36,6 +39,8 @@ class Stored:
 
     definition: Definition
     sources: tuple[str, ...]
+    tells_time: bool = False
+    """Whether the query asks for the time, so that its rows change with nobody writing."""
     format: int = 1
 
 
@@ -79,9 +84,9 @@ class Catalog:
         self._plans: dict[object, Prepared] = {}
         self._lock = threading.Lock()
 
-    def keep(self, definition: Definition, sources: tuple[str, ...]) -> str:
+    def keep(self, definition: Definition, sources: tuple[str, ...], tells_time: bool) -> str:
         """Make a definition durable; returns its id."""
-        stored = Stored(definition, sources)
+        stored = Stored(definition, sources, tells_time)
         with suppress(ObjectExists):
             self._objects.put_new(layout.definition(definition.id), encode(stored))
         self._stored[definition.id] = stored
@@ -112,15 +117,15 @@ class Catalog:
                 self._shapes = {signature: shape}
         return Arrangement(streams, *shape)
 
-    def plan(self, transaction: Transaction, definition: Definition) -> Prepared:
-        """The plan of a definition over the tables that a transaction sees."""
-        schemas = TransactionSchemas(transaction)
+    def plan(self, tables: Tables, reads: Reads, definition: Definition) -> Prepared:
+        """The plan of a definition over the tables that a transaction or a snapshot sees."""
+        schemas = Schemas(tables, reads)
         known = self._plans.get(definition.id)
         if known is not None and all(
             schemas.get(name) == schema for name, schema in known.schemas.items()
         ):
             return known
-        prepared = prepare(self._engine, definition, schemas, transaction.sql)
+        prepared = prepare(self._engine, definition, schemas, reads.sql)
         with self._lock:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
@@ -128,16 +133,24 @@ class Catalog:
         return prepared
 
 
-class TransactionSchemas(Mapping[str, TableSchema]):
-    """The schemas of the tables that a transaction sees, each opened when it is asked for."""
+class Reads(Protocol):
+    """What a plan is made over: a transaction or a snapshot."""
 
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
-        self._names = [name for name in transaction.tables() if not is_hidden(name)]
+    def table(self, name: str) -> Table: ...
+
+    def sql(self, query: str) -> DataFrame: ...
+
+
+class Schemas(Mapping[str, TableSchema]):
+    """The schemas of tables, each opened when it is asked for."""
+
+    def __init__(self, tables: Tables, reads: Reads) -> None:
+        self._reads = reads
+        self._names = [name for name in tables if not is_hidden(name)]
 
     def __getitem__(self, name: str) -> TableSchema:
         try:
-            return self._transaction.table(name).schema
+            return self._reads.table(name).schema
         except TableNotFound:
             raise KeyError(name) from None
 

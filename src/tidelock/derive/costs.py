@@ -23,16 +23,16 @@ LOCAL_CHANGES_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Both costs in seconds, and the way that was chosen."""
+class Way:
+    """How a refresh is done and why so; both costs, where there was a choice."""
 
-    incremental_seconds: float
-    full_seconds: float
     full: bool
     reason: str
+    incremental_seconds: float | None = None
+    full_seconds: float | None = None
 
 
-def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: Spent) -> Estimate:
+def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: Spent) -> Way:
     """Choose for a table that can be kept by delta.
 
     `changes` rows of its sources changed out of `rows`; `spent` is what earlier refreshes took.
@@ -48,7 +48,7 @@ def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: 
         by_delta = min(spent.delta_seconds, by_delta * TRUST) + more
     told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {changes:,} changes"
     if mode in ("incremental", "incremental_strict"):
-        return Estimate(by_delta, in_full, False, f"refresh_mode is {mode}: {told}")
+        return Way(False, f"refresh_mode is {mode}: {told}", by_delta, in_full)
     if changes > LOCAL_CHANGES_MAX:
-        return Estimate(by_delta, in_full, True, f"more than {LOCAL_CHANGES_MAX:,} changes")
-    return Estimate(by_delta, in_full, by_delta > in_full, f"estimated {told}")
+        return Way(True, f"more than {LOCAL_CHANGES_MAX:,} changes", by_delta, in_full)
+    return Way(by_delta > in_full, f"estimated {told}", by_delta, in_full)

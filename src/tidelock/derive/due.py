@@ -71,7 +71,7 @@ def decide(
 
 def _obstacle(member: MemberState, now: datetime) -> str | None:
     if member.suspended is not None:
-        return f"{member.name!r} is suspended: {member.suspended}"
+        return f"{member.name!r} is {suspension(member.suspended)}"
     if member.backing_off_until is not None and now < member.backing_off_until:
         return f"{member.name!r} is backing off until {_told(member.backing_off_until)}"
     return None
@@ -99,6 +99,11 @@ def _vote(member: MemberState, now: datetime) -> Due | None:
     return Due(
         False, f"{name!r} is next due at {_told(following)} by its schedule {schedule.text!r}"
     )
+
+
+def suspension(reason: str) -> str:
+    """That a table is suspended, why, and what to do about it."""
+    return f"suspended: {reason.rstrip('. ')}; resume it once that is mended"
 
 
 def _told(moment: datetime) -> str:

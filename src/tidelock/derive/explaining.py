@@ -21,7 +21,7 @@ from tidelock.derive.sql.operators import (
     inputs,
     scans,
 )
-from tidelock.derive.stages import INTERNAL, Bag, Groups, Stage
+from tidelock.derive.stages import EXTREMES, INTERNAL, Bag, Groups, Stage
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import body_sql
 
@@ -35,6 +35,7 @@ def explain_plan(prepared: Prepared) -> Iterator[str]:
         if not prepared.view.obstacles:
             yield "  - refresh_mode is full"
         return
+    yield from prepared.view.notes
     for kept in prepared.kept:
         last = kept is prepared.kept[-1]
         where = "the table itself" if last else f"an internal table, {INTERNAL}{kept.stage.number}"
@@ -83,14 +84,20 @@ def _head(stage: Stage) -> str:
     if isinstance(head, Groups):
         by = ", ".join(head.groups) or "nothing"
         made = ", ".join(measure.sql for measure in head.measures) or "its distinct values"
-        return f"{made} by {by}, moved by adding the changes' sums and counts"
+        moved = "moved by adding the changes' sums and counts"
+        if any(measure.function in EXTREMES for measure in head.measures):
+            moved += "; computed again for groups whose least or greatest value leaves"
+        return f"{made} by {by}, {moved}"
     return f"{describe(head.operator)}, computed again for the keys that changes touch"
 
 
 def _state(kept: Kept) -> Iterator[str]:
-    hidden = [column.name for column in kept.layout.sums]
-    if hidden:
-        yield f"State kept beside the rows: a count, and {len(hidden)} sums or counts per group"
+    sums, extremes = len(kept.layout.sums), len(kept.layout.extremes)
+    if sums or extremes:
+        yield (
+            f"State kept beside the rows: a count, {sums} sums or counts and {extremes} least or "
+            "greatest values per group"
+        )
 
 
 def _sql(kept: Kept) -> Iterator[str]:

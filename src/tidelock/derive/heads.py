@@ -6,7 +6,9 @@ row ids of what they replace.
 
 from __future__ import annotations
 
-from tidelock.derive.layouts import COUNT, HASH, Layout
+from collections.abc import Sequence
+
+from tidelock.derive.layouts import COUNT, HASH, Extreme, Layout, Sum
 from tidelock.derive.sql.operators import Aggregate, Merge, Top, Window, walk
 from tidelock.derive.stages import Groups, Partitions, Stage
 from tidelock.derive.weighted import WEIGHT
@@ -14,18 +16,20 @@ from tidelock.model.names import quote
 
 NET = "_net"
 """The sum of a row's weights."""
+AGAIN = "_again"
+"""Whether a group is to be computed again, for one of its extremes may have left."""
 
 
-def bag_rows(layout: Layout, sql: str) -> str:
-    """The rows of a body that has no weights to speak of."""
-    return f"SELECT {_listed(layout)} FROM ({sql})"
+def bag_rows(layout: Layout, sql: str, *passed: str) -> str:
+    """The rows of a body, and columns that pass along."""
+    return f"SELECT {', '.join([_listed(layout), *passed])} FROM ({sql})"
 
 
 def bag_changes(stage: Stage, layout: Layout, sql: str) -> str:
     """The net changes of a bag: each row once, with its weight."""
     columns = ", ".join(quote(name) for name in stage.kept)
-    net = f"SELECT {columns}, SUM({WEIGHT}) AS {NET} FROM ({sql}) GROUP BY {columns}"
-    return f"SELECT {_listed(layout)}, {NET} FROM ({net}) WHERE {NET} <> 0"
+    net = f"SELECT {columns}, SUM({WEIGHT}) AS {WEIGHT} FROM ({sql}) GROUP BY {columns}"
+    return f"SELECT {_listed(layout)}, {WEIGHT} FROM ({net}) WHERE {WEIGHT} <> 0"
 
 
 def summed(stage: Stage, layout: Layout, sql: str) -> str:
@@ -33,7 +37,12 @@ def summed(stage: Stage, layout: Layout, sql: str) -> str:
     assert isinstance(stage.head, Groups)
     groups = [quote(name) for name in stage.head.groups]
     sums = [f"COALESCE(SUM({WEIGHT}), 0L) AS {quote(COUNT)}"]
-    sums += [f"CAST(COALESCE(SUM({s.sql}), 0) AS {s.kind}) AS {quote(s.name)}" for s in layout.sums]
+    sums += [f"CAST(COALESCE({_total(s)}, 0) AS {s.kind}) AS {quote(s.name)}" for s in layout.sums]
+    for one in layout.extremes:
+        sums += [
+            f"{_outmost(one, '>')} AS {quote(one.name)}",
+            f"{_outmost(one, '<')} AS {_gone(one)}",
+        ]
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
     inner = f"SELECT {', '.join([*groups, *sums])} FROM ({sql}){by}"
     return f"SELECT *, {layout.hash} AS {quote(HASH)} FROM ({inner})"
@@ -43,15 +52,20 @@ def group_rows(layout: Layout, sql: str, ids: tuple[str, ...] = ()) -> str:
     """The rows of a Groups table from its groups and sums, and columns that pass along."""
     finals = ", ".join(f"{final} AS {quote(name)}" for name, final in layout.finals)
     inner = f"SELECT *{', ' + finals if finals else ''} FROM ({sql})"
-    kept = [quote(COUNT), *(quote(one.name) for one in layout.sums), *ids]
+    extremes = (quote(one.name) for one in layout.extremes)
+    kept = [quote(COUNT), *(quote(one.name) for one in layout.sums), *extremes, *ids]
     return f"SELECT {_listed(layout)}, {', '.join(kept)} FROM ({inner})"
 
 
 def added(layout: Layout, changes: str, state: str, ids: tuple[str, ...]) -> str:
-    """The groups and sums after a change: what was kept, where it was, plus what came."""
+    """The groups and sums after a change: what was kept, where it was, plus what came.
+
+    An extreme holds if everything that left lies behind it: then no change took it away.
+    """
     sums = [f"COALESCE(o.{quote(COUNT)}, 0L) + d.{quote(COUNT)} AS {quote(COUNT)}"]
     sums += [
-        f"CAST(COALESCE(o.{quote(s.name)}, 0) + d.{quote(s.name)} AS {s.kind}) AS {quote(s.name)}"
+        f"CAST({_fitting(s, f'COALESCE(o.{quote(s.name)}, 0) + d.{quote(s.name)}')} AS {s.kind}) "
+        f"AS {quote(s.name)}"
         for s in layout.sums
     ]
     groups = [f"d.{quote(key)} AS {quote(key)}" for _, key in layout.keys]
@@ -60,6 +74,9 @@ def added(layout: Layout, changes: str, state: str, ids: tuple[str, ...]) -> str
         [f"d.{quote(HASH)} = o.{quote(HASH)}"]
         + [f"d.{quote(key)} <=> o.{quote(column)}" for column, key in layout.keys]
     )
+    sums += [f"{_kept(one)} AS {quote(one.name)}" for one in layout.extremes]
+    if layout.extremes:
+        sums.append(f"{' OR '.join(map(_may_have_left, layout.extremes))} AS {AGAIN}")
     columns = ", ".join([*groups, *sums, *found])
     return f"SELECT {columns} FROM ({changes}) d LEFT JOIN {state} o ON {on}"
 
@@ -85,10 +102,17 @@ def partition_rows(stage: Stage, layout: Layout, sql: str, keys: str | None = No
         )
     else:
         rows = f"SELECT {columns} FROM ({sql})"
-    if keys is not None and stage.head.keys:
-        on = " AND ".join(f"b.{quote(key)} <=> k.{quote(key)}" for key in stage.head.keys)
-        rows = f"SELECT b.* FROM ({rows}) b LEFT SEMI JOIN {keys} k ON {on}"
+    if keys is not None:
+        rows = having(rows, stage.head.keys, keys)
     return f"SELECT {_listed(layout)} FROM ({operator_sql(stage.head.operator, rows)})"
+
+
+def having(rows: str, names: Sequence[str], keys: str) -> str:
+    """The rows that have one of the keys."""
+    if not names:
+        return rows
+    on = " AND ".join(f"b.{quote(name)} <=> k.{quote(name)}" for name in names)
+    return f"SELECT b.* FROM ({rows}) b LEFT SEMI JOIN {keys} k ON {on}"
 
 
 def operator_sql(operator: Aggregate | Window | Top, rows: str) -> str:
@@ -107,6 +131,38 @@ def operator_sql(operator: Aggregate | Window | Top, rows: str) -> str:
 
 def has_signs(stage: Stage) -> bool:
     return any(isinstance(one, Merge) and min(one.signs) < 0 for one in walk(stage.body))
+
+
+def _outmost(one: Extreme, sign: str) -> str:
+    """The extreme among the rows that come (`>`) or leave (`<`)."""
+    function = "MIN" if one.least else "MAX"
+    return f"CAST({function}(IF({WEIGHT} {sign} 0, {one.sql}, NULL)) AS {one.kind})"
+
+
+def _gone(one: Extreme) -> str:
+    return quote(f"_gone{one.name}")
+
+
+def _kept(one: Extreme) -> str:
+    function, name = "least" if one.least else "greatest", quote(one.name)
+    return f"{function}(o.{name}, d.{name})"
+
+
+def _may_have_left(one: Extreme) -> str:
+    gone, behind = f"d.{_gone(one)}", ">" if one.least else "<"
+    return f"({gone} IS NOT NULL AND NOT COALESCE({gone} {behind} {_kept(one)}, false))"
+
+
+def _total(one: Sum) -> str:
+    return _fitting(one, f"SUM({one.sql})", f"COUNT({one.sql}) > 0")
+
+
+def _fitting(one: Sum, total: str, of_something: str = "true") -> str:
+    """A sum that fails when it does not fit: where ANSI mode is off, Spark would make it NULL."""
+    if not one.wide:
+        return total
+    failed = "raise_error('A sum has more digits than DECIMAL(38) holds.')"
+    return f"IF(({total}) IS NULL AND {of_something}, {failed}, {total})"
 
 
 def _listed(layout: Layout) -> str:

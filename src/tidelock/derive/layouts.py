@@ -7,6 +7,7 @@ see:
     __tidelock_k0…    the columns of the key that are not among those shown
     __tidelock_n      Groups: how many rows the group has
     __tidelock_s0…    Groups: the sums and counts that its measures are made of
+    __tidelock_e0…    Groups: the least and greatest values that its measures are made of
 
 Invariant: a row is found by its hash and then compared, so that equal hashes never mix up rows.
 """
@@ -17,14 +18,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelock.derive.sql.operators import Measure
-from tidelock.derive.stages import Bag, Groups, Partitions, Stage
+from tidelock.derive.stages import EXTREMES, Bag, Groups, Partitions, Stage
 from tidelock.model.names import HIDDEN, ROW_HASH, quote
 
 HASH = ROW_HASH
 COUNT = f"{HIDDEN}n"
-PRECISION_MAX = 28
-"""Decimals of more digits than this have no room left for their sum."""
-EXACT = ("tinyint", "smallint", "int", "bigint", "decimal")
+DIGITS_MAX = 38
+SUM_DIGITS = 10
+"""How many digits more than its values a sum has: enough for any number of rows."""
+SCALE_KEPT = 6
+"""Adding two decimals of DIGITS_MAX digits, Spark keeps no more than these behind the point."""
+EXACT = frozenset({"tinyint", "smallint", "int", "bigint", "decimal"})
+ORDERED = EXACT | {"boolean", "date", "string", "timestamp", "timestamp_ntz"}
+"""The types of which every engine finds the same value least."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,18 @@ class Sum:
     name: str
     sql: str
     kind: str
+    wide: bool = False
+    """Whether its values are so wide that their sum may not fit."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The least or the greatest value of a group, as SQL over the weighted body."""
+
+    name: str
+    sql: str
+    kind: str
+    least: bool
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,7 @@ class Layout:
     """Of each measure: its name and the SQL over the sums that gives it."""
     hash: str
     """SQL over what the head gives."""
+    extremes: tuple[Extreme, ...] = ()
 
 
 def hash_sql(columns: Mapping[str, str]) -> str:
@@ -89,38 +108,63 @@ def lay_out(
     if isinstance(stage.head, Partitions):
         return Layout(shown, named, (), (), hashed)
     sums: list[Sum] = []
-    finals = [
-        (measure.name, f"CAST({_final(measure, results, sums)} AS {types[measure.name]})")
-        for measure in stage.head.measures
-    ]
-    return Layout(shown, named, tuple(sums), tuple(finals), hashed)
+    extremes: list[Extreme] = []
+    finals = []
+    for measure in stage.head.measures:
+        if measure.function in EXTREMES:
+            final = _extreme(measure, results, extremes)
+        else:
+            final = _final(measure, results, sums)
+        finals.append((measure.name, f"CAST({final} AS {types[measure.name]})"))
+    return Layout(shown, named, tuple(sums), tuple(finals), hashed, tuple(extremes))
 
 
 def is_exact(measure: Measure, results: Mapping[str, str]) -> bool:
-    """Whether adding up its parts gives what computing it anew would give, to the last digit."""
+    """Whether moving its parts gives what computing it anew would give, to the last digit."""
+    if measure.function in EXTREMES:
+        return results[measure.name].partition("(")[0] in ORDERED
     if measure.function not in ("sum", "avg"):
         return True
     kind = results[measure.name]
-    return kind.startswith(EXACT) and _precision(kind) <= PRECISION_MAX
+    if kind.partition("(")[0] not in EXACT:
+        return False
+    if _precision(kind) + SUM_DIGITS < DIGITS_MAX:
+        return True
+    # Spark has rounding rules of its own for the average of wider ones.
+    return measure.function == "sum" and _scale(kind) <= SCALE_KEPT
+
+
+def _given(measure: Measure) -> str | None:
+    """What the measure is taken of."""
+    if measure.condition is None:
+        return measure.argument
+    return f"CASE WHEN {measure.condition} THEN {measure.argument or '1'} END"
+
+
+def _extreme(measure: Measure, results: Mapping[str, str], extremes: list[Extreme]) -> str:
+    name = f"{HIDDEN}e{len(extremes)}"
+    kind, least = results[measure.name], measure.function == "min"
+    extremes.append(Extreme(name, str(_given(measure)), kind, least))
+    return quote(name)
 
 
 def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> str:
-    def add(sql: str, kind: str = "BIGINT") -> str:
+    def add(sql: str, kind: str = "BIGINT", wide: bool = False) -> str:
         known = next((one.name for one in sums if one.sql == sql), None)
         if known is None:
             known = f"{HIDDEN}s{len(sums)}"
-            sums.append(Sum(known, sql, kind))
+            sums.append(Sum(known, sql, kind, wide))
         return quote(known)
 
-    given = measure.argument
-    if measure.condition is not None:
-        given = f"CASE WHEN {measure.condition} THEN {given or '1'} END"
+    given = _given(measure)
     if measure.function == "count":
         return add("_w" if given is None else f"IF(({given}) IS NULL, 0L, _w)")
-    if measure.function in ("bool_and", "every"):
+    if measure.function == "count_if":
+        return add(f"IF({given}, _w, 0L)")
+    if measure.function == "bool_and":
         false, known = add(f"IF(({given}) = false, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
         return f"CASE WHEN {known} = 0 THEN NULL ELSE {false} = 0 END"
-    if measure.function in ("bool_or", "some", "any"):
+    if measure.function == "bool_or":
         true, known = add(f"IF({given}, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
         return f"CASE WHEN {known} = 0 THEN NULL ELSE {true} > 0 END"
     kind = results[measure.name]
@@ -128,13 +172,15 @@ def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> str
     value = f"CAST({given} AS {exact})"
     # Weights are 1 or -1 here: changes come row by row.
     precision, scale = _precision(exact), _scale(exact)
-    total = add(f"IF(_w > 0, {value}, -{value})", f"DECIMAL(38,{scale})")
+    wide = precision + SUM_DIGITS > DIGITS_MAX
+    digits = DIGITS_MAX if scale <= SCALE_KEPT else precision + SUM_DIGITS
+    total = add(f"IF(_w > 0, {value}, -{value})", f"DECIMAL({digits},{scale})", wide)
     known = add(f"IF(({given}) IS NULL, 0L, _w)")
     if measure.function == "sum":
         return f"CASE WHEN {known} = 0 THEN NULL ELSE {total} END"
     if kind.startswith("decimal"):
         # The types that Spark's own average divides.
-        whole = f"CAST({total} AS DECIMAL({precision + 10},{scale}))"
+        whole = f"CAST({total} AS DECIMAL({precision + SUM_DIGITS},{scale}))"
         quotient = f"{whole} / CAST({known} AS DECIMAL(20,0))"
     else:
         quotient = f"CAST({total} AS DOUBLE) / {known}"

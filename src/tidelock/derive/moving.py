@@ -19,10 +19,12 @@ import pyarrow.compute as pc
 
 from tidelock.derive.analysing import Kept
 from tidelock.derive.heads import (
-    NET,
+    AGAIN,
     added,
     bag_changes,
+    bag_rows,
     group_rows,
+    having,
     partition_keys,
     partition_rows,
     summed,
@@ -30,6 +32,7 @@ from tidelock.derive.heads import (
 from tidelock.derive.layouts import COUNT, HASH, Layout
 from tidelock.derive.provenance import trace
 from tidelock.derive.relations import Query
+from tidelock.derive.sources import cancelled
 from tidelock.derive.sql.operators import Aggregate
 from tidelock.derive.stages import Bag, Groups, Partitions
 from tidelock.derive.terms import Bound, state_at, terms
@@ -88,14 +91,18 @@ def move(engine: Engine, kept: Kept, leaves: Sequence[Bound], table: Table) -> M
     if isinstance(kept.stage.head, Bag):
         return _move_bag(query, kept, changes, table)
     if isinstance(kept.stage.head, Groups):
-        return _move_groups(engine, query, kept, changes, table)
+        return _move_groups(engine, query, kept, changes, leaves, table)
     return _move_partitions(engine, query, kept, changes, leaves, table)
 
 
 def _typed(kept: Kept, sql: str) -> str:
-    """A term may leave out the branch of a merge that gave a column its type."""
+    """A term may leave out the branch of a merge that gave a column its type.
+
+    The cast never fails. It is one that may, because its result can then be NULL to any engine:
+    Sail 0.7.2 refuses a UNION ALL one of whose terms can be NULL only after it was optimized.
+    """
     columns = [
-        f"CAST({quote(name)} AS {kind}) AS {quote(name)}"
+        f"TRY_CAST({quote(name)} AS {kind}) AS {quote(name)}"
         for name, kind in kept.types.items()
         if name != WEIGHT
     ]
@@ -103,9 +110,9 @@ def _typed(kept: Kept, sql: str) -> str:
 
 
 def _move_bag(query: Query, kept: Kept, changes: str, table: Table) -> Move:
-    net = query.run(bag_changes(kept.stage, kept.layout, changes))
-    weights = net.column(NET).to_numpy()
-    rows = _conform(net.drop_columns([NET]), kept.schema)
+    net = _net(query, kept, changes)
+    weights = net.column(WEIGHT).to_numpy()
+    rows = _conform(net.drop_columns([WEIGHT]), kept.schema)
     gone, come = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)
     leaving = rows.take(pa.array(gone))
     there = stored(table, leaving.column(HASH).unique())
@@ -114,7 +121,22 @@ def _move_bag(query: Query, kept: Kept, changes: str, table: Table) -> Move:
     return Move(there.take(pa.array(positions, pa.int64())), rows.take(pa.array(repeated)))
 
 
-def _move_groups(engine: Engine, query: Query, kept: Kept, changes: str, table: Table) -> Move:
+def _net(query: Query, kept: Kept, changes: str) -> pa.Table:
+    """The net changes of a bag. Few as they are, netting them here spares the engine a shuffle;
+    nested values can only be told apart by the engine."""
+    if any(pa.types.is_nested(field.type) for field in kept.schema):
+        return query.run(bag_changes(kept.stage, kept.layout, changes))
+    return cancelled(query.run(bag_rows(kept.layout, changes, WEIGHT)))
+
+
+def _move_groups(
+    engine: Engine,
+    query: Query,
+    kept: Kept,
+    changes: str,
+    leaves: Sequence[Bound],
+    table: Table,
+) -> Move:
     layout = kept.layout
     sums = summed(kept.stage, layout, changes)
     if table.count() <= STATE_ROWS_MAX:
@@ -124,14 +146,19 @@ def _move_groups(engine: Engine, query: Query, kept: Kept, changes: str, table: 
         there = stored(table, local.column(HASH).unique())
         query = Query(engine)
         sums = f"SELECT * FROM {query.local(local)}"
-    needed = [HASH, COUNT, *(s.name for s in layout.sums), *(name for name, _ in layout.keys)]
+    parts = [*(one.name for one in layout.sums), *(one.name for one in layout.extremes)]
+    needed = [HASH, COUNT, *parts, *(name for name, _ in layout.keys)]
     state = query.local(_signed(there.select([*dict.fromkeys(needed), *IDS])))
-    result = query.run(group_rows(layout, added(layout, sums, state, IDS), IDS))
-    rows = _conform(result.drop_columns(list(IDS)), kept.schema)
+    along = (*IDS, AGAIN) if layout.extremes else IDS
+    result = query.run(group_rows(layout, added(layout, sums, state, IDS), along))
+    rows = _conform(result, kept.schema)
     matched = pc.is_valid(result.column("_rowid")).to_numpy()
     live = np.full(rows.num_rows, True)
     if layout.keys:
         live = rows.column(COUNT).to_numpy() > 0
+    if layout.extremes:
+        again = np.flatnonzero(live & result.column(AGAIN).to_numpy())
+        rows = _computed_again(engine, kept, leaves, rows, again)
     replaced, gone = np.flatnonzero(matched & live), np.flatnonzero(matched & ~live)
     fresh = np.flatnonzero(~matched & live)
     ids = pc.fill_null(result.column("_rowid"), -1).to_numpy()
@@ -141,6 +168,39 @@ def _move_groups(engine: Engine, query: Query, kept: Kept, changes: str, table: 
         rows.take(pa.array(np.concatenate([replaced, fresh]))),
         len(replaced),
     )
+
+
+def _computed_again(
+    engine: Engine,
+    kept: Kept,
+    leaves: Sequence[Bound],
+    rows: pa.Table,
+    again: npt.NDArray[np.int64],
+) -> pa.Table:
+    """The rows with those at some positions computed from everything that their groups hold."""
+    if not len(again):
+        return rows
+    stage, layout = kept.stage, kept.layout
+    columns, names = [column for column, _ in layout.keys], [key for _, key in layout.keys]
+    keys = rows.take(pa.array(again)).select(columns).rename_columns(names)
+    query = Query(engine)
+    traced = trace(stage.body).columns
+    wanted = [
+        (traced[name], keys.column(name).unique())
+        for name in names
+        if not pa.types.is_nested(keys.schema.field(name).type)
+    ]
+    body = state_at(query, stage.body, leaves, wanted)
+    if names:
+        body = having(body, names, query.local(keys))
+    fresh = _conform(query.run(group_rows(layout, summed(stage, layout, body))), kept.schema)
+    place = {key: position for position, key in enumerate(comparable(fresh.select(columns)))}
+    chosen = np.arange(rows.num_rows)
+    for position, key in zip(again, comparable(keys), strict=True):
+        if key not in place:
+            raise RowsNotFound(f"the group {key!r} was to stay, and has no rows.")
+        chosen[position] = rows.num_rows + place[key]
+    return pa.concat_tables([rows, fresh]).take(pa.array(chosen))
 
 
 def _move_partitions(
@@ -164,7 +224,11 @@ def _move_partitions(
     there = _having(stored(table, keys.column(HASH).unique()), keys, layout)
     query = Query(engine)
     traced = trace(stage.body).columns
-    wanted = [(traced[name], keys.column(name).unique()) for name in names]
+    wanted = [
+        (traced[name], keys.column(name).unique())
+        for name in names
+        if not pa.types.is_nested(keys.schema.field(name).type)
+    ]
     body = state_at(query, stage.body, leaves, wanted)
     listed = query.local(keys.select(names))
     rows = query.run(partition_rows(stage, layout, body, listed))

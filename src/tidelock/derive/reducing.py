@@ -107,6 +107,8 @@ def values_of(trace: Trace, loaded: Mapping[int, pa.Table | None]) -> pa.Array |
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len({part.type for part in known}) > 1:
         return None
+    if any(pa.types.is_nested(part.type) for part in known):
+        return None
     chunks = [chunk for part in known for chunk in part.chunks]
     return pa.chunked_array(chunks, known[0].type).unique()
 
@@ -132,6 +134,9 @@ def _narrow(rows: pa.Table, option: _Option) -> pa.Table:
 
 def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The values in the type of the column that they are looked up in, if that is safe to say."""
+    if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+        # A filter has no literals for these, and NaN and -0.0 equal more than themselves.
+        return None
     if values.type == kind:
         return values
     if pa.types.is_integer(values.type) and pa.types.is_integer(kind):

@@ -12,7 +12,7 @@ After a crash: before the commit nothing happened; after it everything did.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,13 +21,14 @@ import pyarrow as pa
 
 from tidelock.derive.attempts import Action, Attempt
 from tidelock.derive.catalog import Arrangement, Catalog, Stream
-from tidelock.derive.costs import Estimate, estimate
+from tidelock.derive.choosing import Found, choose, find_all_changes
+from tidelock.derive.costs import Way
 from tidelock.derive.keeping import Keeper, Outcome
 from tidelock.derive.moving import RowsNotFound
-from tidelock.derive.sources import Changes, cancelled, find_changes, read_changes, weighted
+from tidelock.derive.sources import cancelled, read_changes, weighted
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import WEIGHT
-from tidelock.errors import DefinitionBroken, SnapshotExpired
+from tidelock.errors import DefinitionBroken, InputError
 from tidelock.model.commit import Tables
 from tidelock.model.streams import PUBLISHING, Source, StreamState
 from tidelock.store.changes import diff_batches
@@ -43,24 +44,6 @@ class MemberFailed(Exception):
     def __init__(self, table: str) -> None:
         super().__init__(table)
         self.table = table
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a member is refreshed, and why so."""
-
-    full: bool
-    reason: str
-    incremental_seconds: float | None = None
-    full_seconds: float | None = None
-
-
-def estimate_refresh(
-    store: Store, catalog: Catalog, transaction: Transaction, stream: Stream
-) -> Way:
-    """How the next refresh of a stream table would be done."""
-    members = _Members(Refresh(store, catalog, transaction.branch.name, [stream.name]), transaction)
-    return members.way(stream)
 
 
 @dataclass
@@ -115,10 +98,12 @@ class _Members:
         self._transaction = transaction
         self._base = transaction.tables()
         self._done: dict[str, Outcome] = {}
-        self._streams = refresh.catalog.arrange(self._base).streams
+        arrangement = refresh.catalog.arrange(self._base)
+        self._streams = arrangement.streams
+        self._units = arrangement.units
 
     def stage(self) -> list[Attempt]:
-        epoch = 1 + max(self._streams[name].state.epoch for name in self._refresh.members)
+        epochs = self._next_epochs()
         attempts = []
         for name in self._refresh.members:
             began = time.monotonic()
@@ -128,6 +113,7 @@ class _Members:
                 raise MemberFailed(name) from error
             self._done[name] = outcome
             seconds = time.monotonic() - began
+            epoch = epochs[name]
             self._advance(self._streams[name], epoch, _spent(way, outcome, seconds))
             hit("refresh.after_member")
             action: Action = "full" if way.full else "incremental"
@@ -150,15 +136,21 @@ class _Members:
         self._transaction.properties["refresh"] = told
         return attempts
 
-    def way(self, stream: Stream) -> Way:
-        prepared = self._refresh.catalog.plan(self._transaction, stream.definition)
-        return self._choose(stream, prepared, self._changes(stream))
+    def _next_epochs(self) -> dict[str, int]:
+        """A refresh of the whole lake spans several groups, and each counts its own."""
+        epochs = {}
+        for unit in self._units:
+            published = max(self._streams[name].state.epoch for name in unit.members)
+            epochs.update(dict.fromkeys(unit.members, published + 1))
+        return epochs
 
     def _keep(self, stream: Stream) -> tuple[Way, Outcome]:
-        prepared = self._refresh.catalog.plan(self._transaction, stream.definition)
+        transaction = self._transaction
+        prepared = self._plan(stream)
         self._refuse_other_columns(stream, prepared)
-        changes = self._changes(stream)
-        way = self._choose(stream, prepared, changes)
+        changes = find_all_changes(self._store, transaction.branch, self._base, stream)
+        staged = {name: outcome.rows_out for name, outcome in self._done.items()}
+        way = choose(stream, prepared, self._base, changes, staged, full=self._refresh.full)
         keeper = Keeper(self._transaction, prepared, stream.name, stream.table.id, {})
         if way.full:
             return way, keeper.build()
@@ -173,6 +165,18 @@ class _Members:
             way = Way(True, f"its rows were not those that its frontier has: {error}")
             return way, replace(keeper).build()
 
+    def _plan(self, stream: Stream) -> Prepared:
+        try:
+            return self._refresh.catalog.plan(self._base, self._transaction, stream.definition)
+        except InputError as error:
+            raise DefinitionBroken(
+                f"The sources of {stream.name!r} changed so that its query cannot be computed: "
+                f"{error.message} Replace it with lake.create_or_replace_stream_table; or give the "
+                f"sources back what it reads, and call lake.resume({stream.name!r}).",
+                table=stream.name,
+                cause=error.condition,
+            ) from error
+
     def _refuse_other_columns(self, stream: Stream, prepared: Prepared) -> None:
         """A source whose columns changed may give the view other columns than its table has."""
         kept = self._transaction.table(stream.name).dataset.schema
@@ -186,48 +190,6 @@ class _Members:
                 actual=_columns(prepared.schema),
             )
 
-    def _changes(self, stream: Stream) -> dict[str, Changes | None] | str:
-        """The changes of each source since the frontier, or why they cannot be told."""
-        found: dict[str, Changes | None] = {}
-        seen = {source.table: source for source in stream.state.frontier}
-        for name in stream.stored.sources:
-            state, then = self._base[name], seen.get(name)
-            if then is None or then.table_id != state.id:
-                return f"{name!r} was replaced by another table"
-            try:
-                self._store.files.open(then.table_id, then.pin)
-                found[name] = find_changes(self._store.log, self._transaction.branch, then, state)
-            except SnapshotExpired:
-                return f"what {name!r} was at the frontier is no longer kept"
-        return found
-
-    def _choose(
-        self, stream: Stream, prepared: Prepared, changes: dict[str, Changes | None] | str
-    ) -> Way:
-        if not stream.state.populated:
-            return Way(True, "first refresh")
-        if self._refresh.full:
-            return Way(True, "a full refresh was asked for")
-        if not prepared.incremental:
-            return Way(True, why_not_incremental(prepared))
-        if isinstance(changes, str):
-            return Way(True, changes)
-        chosen = self._estimate(stream, prepared, changes)
-        return Way(chosen.full, chosen.reason, chosen.incremental_seconds, chosen.full_seconds)
-
-    def _estimate(
-        self, stream: Stream, prepared: Prepared, changes: Mapping[str, Changes | None]
-    ) -> Estimate:
-        count = sum(one.rows for one in changes.values() if one is not None)
-        count += sum(self._done[name].rows_out for name in changes if name in self._done)
-        return estimate(
-            stream.definition.refresh_mode,
-            changes=count,
-            rows=sum(self._base[name].rows for name in changes) + stream.table.rows,
-            stages=len(prepared.kept),
-            spent=stream.state.spent,
-        )
-
     def _old(self, stream: Stream) -> dict[str, Table]:
         found = {}
         for source in stream.state.frontier:
@@ -239,7 +201,7 @@ class _Members:
     def _read(
         self,
         stream: Stream,
-        changes: dict[str, Changes | None] | str,
+        changes: Found,
         name: str,
         columns: tuple[str, ...],
     ) -> pa.Table | None:
@@ -287,12 +249,6 @@ def _spent(way: Way, outcome: Outcome, seconds: float) -> dict[str, Any]:
     if way.full:
         return {"full_seconds": round(seconds, 4)}
     return {"delta_seconds": round(seconds, 4), "delta_rows": outcome.rows_in}
-
-
-def why_not_incremental(prepared: Prepared) -> str:
-    if prepared.definition.refresh_mode == "full":
-        return "refresh_mode is full"
-    return "; ".join(obstacle.reason for obstacle in prepared.view.obstacles)
 
 
 def _columns(schema: pa.Schema) -> str:

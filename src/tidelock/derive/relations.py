@@ -28,7 +28,10 @@ class Query:
     def local(self, rows: pa.Table) -> str:
         """Rows of this process; returns the name by which the query reads them."""
         session = self._engine.get()
-        return self.frame(session.createDataFrame(rows, schema=spark_schema(rows.schema)))
+        # Sail 0.7.2 takes the schema of a UNION ALL for another after simplifying a coalesce of
+        # what cannot be NULL, and refuses its own plan.
+        schema = pa.schema([field.with_nullable(True) for field in rows.schema])
+        return self.frame(session.createDataFrame(rows, schema=spark_schema(schema)))
 
     def frame(self, frame: DataFrame) -> str:
         self._frames.append(frame)

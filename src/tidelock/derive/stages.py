@@ -7,7 +7,8 @@ the view itself; the others are internal tables that are published with it.
 
     head          kept                                     moved by
     Bag           the body's rows                          their changes
-    Groups        one row a group, with sums and counts    adding the changes' sums and counts
+    Groups        one row a group, with sums, counts and   adding the changes' sums and counts,
+                  least and greatest values                comparing with their extremes
     Partitions    the rows of each key                     computing the touched keys again
 """
 
@@ -34,7 +35,9 @@ INTERNAL = "#"
 """How a scan names the table of another stage: `#0`, `#1`, …"""
 
 # Sums and counts of these can be added up; everything else is computed again where it changed.
-ADDITIVE = frozenset({"count", "sum", "avg", "bool_and", "bool_or", "every", "some", "any"})
+ADDITIVE = frozenset({"count", "count_if", "sum", "avg", "bool_and", "bool_or"})
+EXTREMES = frozenset({"min", "max"})
+"""Kept as long as none of the values that leave is the one that is kept."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Groups:
-    """An aggregate whose measures are all additive."""
+    """An aggregate whose measures all follow from what is kept of a group and what changed."""
 
     groups: tuple[str, ...]
     measures: tuple[Measure, ...]
@@ -147,7 +150,7 @@ class _Cutter:
 
 
 def may_add(measure: Measure) -> bool:
-    return measure.function in ADDITIVE and not measure.distinct
+    return measure.function in ADDITIVE | EXTREMES and not measure.distinct
 
 
 def recomputing(stage: Stage) -> Stage:

@@ -4,7 +4,8 @@ Invariants:
     versions on a branch are 1, 2, 3, … without holes;
     commit n names commit n - 1 (of its branch, or of the branch it forked from) as its parent;
     time(n) >= time(n - 1);
-    a `maintenance` commit changes pins and no row: `changed` of its tables stays as it was.
+    a `maintenance` commit changes pins and no row: `changed` of its tables stays as it was;
+    a `retention` commit removes rows because of their age, and does nothing else.
 
 Every value here is frozen and holds only plain types, so that a record is its own wire format.
 """
@@ -21,7 +22,7 @@ from tidelock.model.durations import show_moment
 from tidelock.model.names import ROW_HASH, fold, is_hidden, suggest
 from tidelock.model.streams import PUBLISHING, StreamState
 
-Kind = Literal["data", "schema", "maintenance", "closed"]
+Kind = Literal["data", "schema", "maintenance", "retention", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class TableState:
     key: tuple[str, ...] = ()
     stream: StreamState | None = None
     """Where its content stands, for a stream table."""
+    pruned: int = -1
+    """The highest sequence of a row that retention has removed."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:

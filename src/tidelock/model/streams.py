@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import msgspec
 
@@ -42,6 +42,15 @@ class Definition:
     @property
     def id(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of a definition, as keyword arguments."""
+
+    schedule: str | None
+    refresh_mode: RefreshMode
+    consistency: Consistency
+    schedule_policy: SchedulePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from tidelock.derive.reconciling import plan_changes
 from tidelock.errors import CommitConflict, InputError, InvalidOption, QueryFailed
 from tidelock.model.commit import Commit
 from tidelock.model.names import fold, is_hidden
-from tidelock.run.stream_tables import CONFLICTS_MAX, StreamTables
+from tidelock.run.stream_definitions import CONFLICTS_MAX, StreamDefinitions
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
@@ -52,7 +52,7 @@ class Applied:
 
 def apply_folder(
     store: Store,
-    streams: StreamTables,
+    definitions: StreamDefinitions,
     folder: str | os.PathLike[str],
     branch: str,
     *,
@@ -66,7 +66,7 @@ def apply_folder(
     reviewed: Plan | None = None
     for attempt in range(CONFLICTS_MAX):
         with store.begin(branch, message=f"apply {pipeline.name}") as transaction:
-            plan = _Staging(streams, transaction, pipeline.name, defined).run()
+            plan = _Staging(definitions, transaction, pipeline.name, defined).run()
             wanted = bool(plan.pending) and not dry_run
             if wanted and plan != reviewed:
                 wanted = review(plan)
@@ -81,7 +81,7 @@ def apply_folder(
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
-        streams.warn(store.branches.head(branch).tables)
+        definitions.warn(store.branches.head(branch).tables)
         return Applied(plan, transaction.commit)
     raise AssertionError("unreachable")
 
@@ -113,13 +113,13 @@ class _Staging:
 
     def __init__(
         self,
-        streams: StreamTables,
+        definitions: StreamDefinitions,
         transaction: Transaction,
         pipeline: str,
         defined: tuple[Defined, ...],
     ) -> None:
-        self._streams = streams
-        self._catalog: Catalog = streams.catalog
+        self._definitions = definitions
+        self._catalog: Catalog = definitions.catalog
         self._transaction = transaction
         self._pipeline = pipeline
         self._defined = defined
@@ -147,9 +147,9 @@ class _Staging:
         )
 
     def _stage(self, change: Change) -> None:
-        streams, transaction = self._streams, self._transaction
+        definitions, transaction = self._definitions, self._transaction
         if change.action in ("create", "replace"):
-            streams.stage_definition(
+            definitions.stage_definition(
                 transaction,
                 change.name,
                 change.definition,
@@ -158,9 +158,9 @@ class _Staging:
             return
         stream = stream_of(transaction.tables(), self._catalog, change.name)
         if change.action == "alter":
-            streams.stage_alteration(transaction, stream, change.definition)
+            definitions.stage_alteration(transaction, stream, change.definition)
         else:
-            streams.stage_drop(transaction, stream.table)
+            definitions.stage_drop(transaction, stream.table)
 
     def _with_followers(self, plan: Plan) -> Plan:
         """Replace the tables too whose query is the same, and whose columns are no longer.
@@ -189,7 +189,9 @@ class _Staging:
         )
 
     def _has_other_columns(self, stream: Stream) -> bool:
-        prepared = self._catalog.plan(self._transaction, stream.definition)
+        prepared = self._catalog.plan(
+            self._transaction.tables(), self._transaction, stream.definition
+        )
         kept = self._transaction.table(stream.name).dataset.schema
         return [*zip(kept.names, kept.types, strict=True)] != [
             *zip(prepared.schema.names, prepared.schema.types, strict=True)
@@ -201,7 +203,7 @@ class _Staging:
                 f"{stream.name!r}, which was created elsewhere, reads {source!r} and would get "
                 f"other columns. Drop {stream.name!r} first, or keep the columns of {source!r}."
             )
-        self._streams.stage_definition(
+        self._definitions.stage_definition(
             self._transaction, stream.name, stream.definition, replace_it=True
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from tidelock.derive.catalog import Catalog
 from tidelock.errors import (
     Action,
     ConflictError,
@@ -29,8 +30,11 @@ from tidelock.model.listing import Listing
 from tidelock.run import places
 from tidelock.run.places import At
 from tidelock.run.session import Engine
+from tidelock.run.sink_methods import SinkMethods
+from tidelock.run.sinks import Sinks
+from tidelock.run.stream_definitions import StreamDefinitions
 from tidelock.run.stream_methods import StreamMethods
-from tidelock.run.stream_tables import StreamTables
+from tidelock.run.stream_refreshes import StreamRefreshes
 from tidelock.store import repair as repairing
 from tidelock.store.branches import MAIN, Tag
 from tidelock.store.changes import named_changes
@@ -53,13 +57,16 @@ RETENTION = timedelta(days=7)
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake(StreamMethods):
+class Lake(StreamMethods, SinkMethods):
     """An open lake. Close it, or use it as a context manager."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store = store
         self._engine = engine
-        self._streams = StreamTables(store)
+        self._sinks = Sinks(store)
+        self._catalog = Catalog(store.objects, store.engine)
+        self._definitions = StreamDefinitions(store, self._catalog)
+        self._refreshes = StreamRefreshes(store, self._definitions)
 
     @property
     def uri(self) -> str:

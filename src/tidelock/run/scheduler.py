@@ -1,4 +1,4 @@
-"""The scheduler: one loop that refreshes what is due, until it is stopped.
+"""The scheduler: one loop that refreshes what is due, one that delivers, until they are stopped.
 
 Owns: when the loop looks. What is due, and what becomes of it, is decided elsewhere, from durable
 state alone; so a scheduler that was killed is resumed by starting another, which neither loses nor
@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidelock.deliver.reports import DeliveryReport
 from tidelock.derive.attempts import Attempt
 from tidelock.derive.groups import Unit
-from tidelock.errors import StoreError
-from tidelock.run.stream_tables import StreamTables
+from tidelock.run.deliveries import Deliveries
+from tidelock.run.sinks import Sinks
+from tidelock.run.stream_refreshes import StreamRefreshes
 from tidelock.store.posts import Holder, Post
 from tidelock.store.store import Store
 
@@ -32,24 +34,26 @@ class Watcher:
     attempted: Callable[[Attempt], None] = lambda attempt: None
     waiting: Callable[[Holder], None] = lambda holder: None
     started: Callable[[], None] = lambda: None
+    delivered: Callable[[DeliveryReport], None] = lambda report: None
 
 
 class Scheduler:
     def __init__(
         self,
         store: Store,
-        streams: StreamTables,
+        refreshes: StreamRefreshes,
+        sinks: Sinks,
         branch: str,
         *,
         lease_seconds: float = LEASE_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._store = store
-        self._streams = streams
+        self._refreshes = refreshes
         self._branch = branch
         self._look_seconds = look_seconds
         self._post = Post(store.objects, f"scheduler of {branch}", lease_seconds)
-        self._renew_seconds = lease_seconds / 3
+        self._deliveries = Deliveries(sinks, branch, look_seconds)
 
     def run(self, stop: threading.Event, watcher: Watcher | None = None) -> None:
         """Refresh what is due until `stop` is set. What has begun is finished first."""
@@ -57,11 +61,9 @@ class Scheduler:
         while not stop.is_set():
             if not self._take(stop, told):
                 return
-            try:
+            with self._post.renewed() as lost:
                 told.started()
-                self._work(stop, told)
-            finally:
-                self._post.release()
+                self._work(stop, lost, told)
 
     def _take(self, stop: threading.Event, told: Watcher) -> bool:
         """Wait for the post; False when stopped first."""
@@ -76,33 +78,24 @@ class Scheduler:
             stop.wait(self._look_seconds)
         return False
 
-    def _work(self, stop: threading.Event, told: Watcher) -> None:
-        """Look and refresh until stopped, or until another has taken over."""
+    def _work(self, stop: threading.Event, lost: threading.Event, told: Watcher) -> None:
+        """Look, refresh and deliver until stopped, or until another has taken over."""
 
         def tell(attempt: Attempt) -> None:
             if attempt.action not in ("none", "skipped"):
                 told.attempted(attempt)
 
-        ended, lost = threading.Event(), threading.Event()
-        keeper = threading.Thread(target=self._renew, args=(ended, lost), daemon=True)
-        keeper.start()
+        ended = threading.Event()
+        delivering = threading.Thread(
+            target=self._deliveries.run, args=(ended, told.delivered), name="tidelock-deliveries"
+        )
+        delivering.start()
         try:
             while not stop.is_set() and not lost.is_set():
-                self._streams.refresh(
+                self._refreshes.refresh(
                     None, self._branch, parallel=True, progress=tell, begun=told.begun, stop=stop
                 )
                 stop.wait(self._look_seconds)
         finally:
             ended.set()
-            keeper.join()
-
-    def _renew(self, ended: threading.Event, lost: threading.Event) -> None:
-        while not ended.wait(self._renew_seconds):
-            try:
-                held = self._post.renew()
-            except StoreError:
-                # A lease that cannot be renewed runs out: stop before another takes over.
-                held = False
-            if not held:
-                lost.set()
-                return
+            delivering.join()

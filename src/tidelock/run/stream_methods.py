@@ -6,25 +6,33 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from tidelock.derive.attempts import Attempt, recorded
-from tidelock.derive.catalog import Arrangement, Stream, stream_of
+from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
+from tidelock.derive.choosing import choose, find_all_changes
+from tidelock.derive.due import suspension
 from tidelock.derive.explaining import explain_plan
 from tidelock.derive.groups import Group, Unit
 from tidelock.derive.options import MANUAL
-from tidelock.derive.refreshing import estimate_refresh
 from tidelock.errors import InvalidOption
 from tidelock.model.commit import Commit
 from tidelock.model.listing import Listing
 from tidelock.model.streams import (
     UPSTREAM,
     Consistency,
+    Definition,
     RefreshMode,
     SchedulePolicy,
+    StreamOptions,
 )
+from tidelock.run import places
 from tidelock.run.applying import Applied, Review, apply_folder, refuse_drops
+from tidelock.run.places import At
 from tidelock.run.scheduler import Scheduler, Watcher
+from tidelock.run.sinks import Sinks
+from tidelock.run.stream_definitions import StreamDefinitions, checked
+from tidelock.run.stream_refreshes import StreamRefreshes
 from tidelock.run.stream_reports import (
     Drawing,
     Explanation,
@@ -33,7 +41,6 @@ from tidelock.run.stream_reports import (
     StreamTable,
     refresh_listing,
 )
-from tidelock.run.stream_tables import StreamTables, define
 from tidelock.store.branches import MAIN
 from tidelock.store.log import Head
 from tidelock.store.store import Store
@@ -43,7 +50,10 @@ class StreamMethods:
     """Stream tables: tables that are defined by a query and follow their sources."""
 
     _store: Store
-    _streams: StreamTables
+    _catalog: Catalog
+    _definitions: StreamDefinitions
+    _refreshes: StreamRefreshes
+    _sinks: Sinks
 
     def create_stream_table(
         self,
@@ -61,23 +71,15 @@ class StreamMethods:
         `schedule` is a duration ("30s", "1h30m"), a cron line in UTC ("*/5 * * * *"), "upstream"
         (whenever a source changed) or None (only when asked). The first refresh fills it.
         """
-        definition = define(query, schedule, refresh_mode, consistency, schedule_policy)
-        return self._streams.create(name, definition, branch)
+        definition = Definition(query, schedule, refresh_mode, consistency, schedule_policy)
+        return self._definitions.create(name, checked(definition), branch)
 
     def create_or_replace_stream_table(
-        self,
-        name: str,
-        query: str,
-        *,
-        schedule: str | None = UPSTREAM,
-        refresh_mode: RefreshMode = "auto",
-        consistency: Consistency = "atomic",
-        schedule_policy: SchedulePolicy = "fastest",
-        branch: str = MAIN,
+        self, name: str, query: str, *, branch: str = MAIN, **options: Unpack[StreamOptions]
     ) -> Commit:
         """As create_stream_table, in the place of a stream table of that name if there is one."""
-        definition = define(query, schedule, refresh_mode, consistency, schedule_policy)
-        return self._streams.create(name, definition, branch, replace_it=True)
+        definition = checked(Definition(query, **options))
+        return self._definitions.create(name, definition, branch, replace_it=True)
 
     def alter_stream_table(self, name: str, *, branch: str = MAIN, **options: Any) -> Commit:
         """Change schedule, refresh_mode, consistency or schedule_policy; the rows stay."""
@@ -89,11 +91,11 @@ class StreamMethods:
                     "needs create_or_replace_stream_table.",
                     option=option,
                 )
-        return self._streams.alter(name, branch, options)
+        return self._definitions.alter(name, branch, options)
 
     def drop_stream_table(self, name: str, cascade: bool = False, *, branch: str = MAIN) -> Commit:
         """Drop a stream table; with `cascade`, also those that read it."""
-        return self._streams.drop(name, branch, cascade=cascade)
+        return self._definitions.drop(name, branch, cascade=cascade)
 
     def apply(
         self,
@@ -114,16 +116,16 @@ class StreamMethods:
         if review is None:
             review = (lambda plan: True) if allow_drop else refuse_drops
         return apply_folder(
-            self._store, self._streams, folder, branch, dry_run=dry_run, review=review
+            self._store, self._definitions, folder, branch, dry_run=dry_run, review=review
         )
 
     def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit:
         """Stop refreshing a stream table, and with it its whole atomic group."""
-        return self._streams.suspend(name, branch, reason)
+        return self._definitions.suspend(name, branch, reason)
 
     def resume(self, name: str, *, branch: str = MAIN) -> Commit:
         """Refresh a suspended stream table again."""
-        return self._streams.resume(name, branch)
+        return self._definitions.resume(name, branch)
 
     def refresh(
         self,
@@ -150,7 +152,7 @@ class StreamMethods:
                 consistency=consistency,
             )
         asked = [names] if isinstance(names, str) else names
-        attempts = self._streams.refresh(
+        attempts = self._refreshes.refresh(
             asked,
             branch,
             full=full,
@@ -207,13 +209,18 @@ class StreamMethods:
         _, arrangement = self._arranged(branch)
         return Drawing(arrangement.graph, arrangement.groups)
 
-    def explain(self, name: str, *, branch: str = MAIN) -> Explanation:
-        """How a stream table is kept: operators, state, the mode that is chosen and why."""
-        with self._store.begin(branch, message="explain") as transaction:
-            stream = stream_of(transaction.tables(), self._streams.catalog, name)
-            prepared = self._streams.catalog.plan(transaction, stream.definition)
-            way = estimate_refresh(self._store, self._streams.catalog, transaction, stream)
-            transaction.rollback()
+    def explain(self, name: str, *, branch: str = MAIN, at: At | None = None) -> Explanation:
+        """How a stream table is kept: operators, state, the mode that is chosen and why.
+
+        Writes nothing. With `at` (a version, a commit id, a tag's name or a time): as it was then.
+        """
+        store = self._store
+        ref, version = places.point(store, at, branch)
+        snapshot = store.snapshot_at(ref, version)
+        tables = snapshot.states()
+        stream = stream_of(tables, self._catalog, name)
+        prepared = self._catalog.plan(tables, snapshot, stream.definition)
+        way = choose(stream, prepared, tables, find_all_changes(store, ref, tables, stream))
         mode = "full" if way.full else "incremental"
         lines = [
             f"{stream.name}: the next refresh is {mode}, because {way.reason}",
@@ -234,7 +241,7 @@ class StreamMethods:
     def history(self, name: str, limit: int | None = 20, *, branch: str = MAIN) -> Listing[Attempt]:
         """Every attempt to refresh a stream table, newest first, failures included."""
         head = self._store.branches.head(branch)
-        stream = stream_of(head.tables, self._streams.catalog, name)
+        stream = stream_of(head.tables, self._catalog, name)
         found = [
             *self._published(head, stream, limit),
             *recorded(self._store.objects, head.branch.id, stream.table.id),
@@ -259,7 +266,7 @@ class StreamMethods:
     def freshness(self, name: str, *, branch: str = MAIN) -> Freshness:
         """How far a stream table is behind what it is computed from."""
         head, arrangement = self._arranged(branch)
-        stream = stream_of(head.tables, self._streams.catalog, name)
+        stream = stream_of(head.tables, self._catalog, name)
         graph = arrangement.graph
         bases = [one for one in graph.upstream(stream.name) if not graph.is_stream(one)]
         late = [one for one in bases if head.tables[one].changed > stream.state.as_of]
@@ -277,24 +284,26 @@ class StreamMethods:
         stop: threading.Event | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        """Refresh what is due, by schedule and by changes, until `stop` is set.
+        """Refresh and deliver what is due, by schedule and by changes, until `stop` is set.
 
         One process at a time does this for a branch; another one waits until it may.
         """
         self._store.refuse_read_only()
-        Scheduler(self._store, self._streams, branch).run(stop or threading.Event(), watcher)
+        Scheduler(self._store, self._refreshes, self._sinks, branch).run(
+            stop or threading.Event(), watcher
+        )
 
     def _arranged(self, branch: str) -> tuple[Head, Arrangement]:
         head = self._store.branches.head(branch)
-        return head, self._streams.catalog.arrange(head.tables)
+        return head, self._catalog.arrange(head.tables)
 
     def _told(self, head: Head, arrangement: Arrangement, stream: Stream) -> StreamTable:
         group = next((g.name for g in arrangement.groups if stream.name in g.members), None)
         definition, state = stream.definition, stream.state
         status = "never refreshed"
         if state.suspended is not None:
-            status = f"suspended: {state.suspended}"
-        elif failures := self._streams.failures(head, stream):
+            status = suspension(state.suspended)
+        elif failures := self._refreshes.failures(head, stream):
             status = f"failed {len(failures)} times: {failures[-1].reason}"
         elif state.populated:
             status = "refreshed"
@@ -312,13 +321,14 @@ class StreamMethods:
             group=group,
             status=status,
             origin=definition.origin,
+            expected_seconds=state.spent.delta_seconds or state.spent.full_seconds or None,
         )
 
     def _group(self, head: Head, arrangement: Arrangement, group: Group) -> GroupState:
         members = [arrangement.streams[name] for name in group.members]
         unit = Unit(group.name, group.members, group, 0)
-        due = self._streams.due(head, arrangement, unit)
-        failed = [(m, f) for m in members if (f := self._streams.failures(head, m))]
+        due = self._refreshes.due(head, arrangement, unit)
+        failed = [(m, f) for m in members if (f := self._refreshes.failures(head, m))]
         last = "never refreshed"
         if failed:
             member, failures = failed[-1]

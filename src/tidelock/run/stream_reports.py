@@ -31,6 +31,8 @@ class StreamTable:
     group: str | None
     status: str
     origin: str | None
+    expected_seconds: float | None = None
+    """How long its next refresh will take, judging by the last; None before the first."""
 
 
 @dataclass(frozen=True)

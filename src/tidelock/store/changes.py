@@ -76,16 +76,19 @@ def diff_batches(
     `read` gives the bytes of a file of the table.
     """
     names = None if columns is None else list(columns)
-    old = _fragments(before)
-    new = _fragments(after)
+    old = fragments_by_file(before)
+    new = fragments_by_file(after)
     for name, fragment_id in old.items():
         assert before is not None
         if name not in new:
             yield from _weighted(_scan(before, fragment_id, names), -1, version)
         elif after is not None:
-            gone = _newly_deleted(read, before, after, fragment_id)
+            gone = newly_deleted(read, before, after, fragment_id)
             if len(gone):
-                rows = before.get_fragment(fragment_id).take(gone.tolist(), columns=names)
+                # Lance takes no rows without columns, which is all that counting them needs.
+                taken = before.schema.names[:1] if names == [] else names
+                rows = before.get_fragment(fragment_id).take(gone.tolist(), columns=taken)
+                rows = rows if names is None else rows.select(names)
                 yield from _weighted(rows.to_batches(), -1, version)
     for name, fragment_id in new.items():
         if name not in old:
@@ -93,7 +96,7 @@ def diff_batches(
             yield from _weighted(_scan(after, fragment_id, names), 1, version)
 
 
-def _fragments(dataset: Dataset | None) -> dict[str, int]:
+def fragments_by_file(dataset: Dataset | None) -> dict[str, int]:
     """Fragment ids by their first data file."""
     if dataset is None:
         return {}
@@ -108,7 +111,7 @@ def _scan(
     return iter(scanner.to_batches())
 
 
-def _newly_deleted(read: ReadBytes, before: Dataset, after: Dataset, fragment_id: int) -> Offsets:
+def newly_deleted(read: ReadBytes, before: Dataset, after: Dataset, fragment_id: int) -> Offsets:
     """Positions among the rows that are live before, of those that no longer are after."""
     old, new = before.get_fragment(fragment_id), after.get_fragment(fragment_id)
     if old.num_deletions == new.num_deletions:

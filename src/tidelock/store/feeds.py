@@ -3,13 +3,18 @@
 A feed follows a name. A table that is dropped loses its rows, and one that is created under its
 name gains them, so that the law of `store/changes.py` holds between any two versions. One stream
 has one schema: where tables of different schemas had the name, the feed says where to divide it.
+
+A stream table keeps columns that nobody sees. Where a commit changed those alone, the row that goes
+and the row that comes look the same, and the feed shows neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidelock.errors import InvalidOption, TableReplaced
@@ -20,6 +25,8 @@ from tidelock.store.log import Head
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
+
+COMPARED_ROWS_MAX = 1_000_000
 
 
 def change_reader(
@@ -51,10 +58,59 @@ def change_reader(
             after = change.after and store.files.read(change.after)
             with store.files.reading(change.state):
                 read = store.files.reader(change.table_id)
-                yield from diff_batches(read, before, after, version, schema.names)
+                rows = diff_batches(read, before, after, version, schema.names)
+                yield from without_pairs(rows) if _may_hold_pairs(store, change) else rows
         assert snapshot is not None
 
     return pa.RecordBatchReader.from_batches(pa.schema([*schema, WEIGHT, VERSION]), batches())
+
+
+def _may_hold_pairs(store: Store, change: TableChange) -> bool:
+    """Whether rows may have gone and come that differ only in columns that nobody sees.
+
+    A commit that changed more rows than are compared in memory is shown as it is.
+    """
+    both_ways = change.updated or (change.inserted and change.deleted)
+    if not both_ways or 2 * change.updated + change.inserted + change.deleted > COMPARED_ROWS_MAX:
+        return False
+    return any(is_hidden(name) for name in store.files.read(change.state).schema.names)
+
+
+def without_pairs(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The changes of one commit without rows that go and come again, in the same order."""
+    given = list(batches)
+    if not given:
+        return given
+    rows = pa.Table.from_batches(given)
+    weights = rows.column(WEIGHT.name).to_numpy()
+    numbers = _numbered(rows.drop_columns([WEIGHT.name, VERSION.name]))
+    kinds = int(numbers.max()) + 1
+    pairs = np.minimum(
+        np.bincount(numbers[weights > 0], minlength=kinds),
+        np.bincount(numbers[weights < 0], minlength=kinds),
+    )
+    kept = np.ones(len(weights), dtype=bool)
+    for sign in (1, -1):
+        side = np.flatnonzero(weights == sign)
+        side = side[np.argsort(numbers[side], kind="stable")]
+        ordered = numbers[side]
+        rank = np.arange(len(side)) - np.searchsorted(ordered, ordered)
+        kept[side[rank < pairs[ordered]]] = False
+    found: list[pa.RecordBatch] = rows.filter(pa.array(kept)).to_batches()
+    return found
+
+
+def _numbered(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """A number for each row; equal rows, and only those, have the same."""
+    numbers = np.zeros(rows.num_rows, dtype=np.int64)
+    for column in rows.columns:
+        values = column.combine_chunks()
+        if pa.types.is_nested(values.type):
+            values = pa.array([repr(value) for value in values.to_pylist()], pa.string())
+        codes = values.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        joint = numbers * (int(codes.max()) + 1) + codes
+        numbers = np.unique(joint, return_inverse=True)[1]
+    return numbers
 
 
 def _shown(schema: pa.Schema) -> pa.Schema:

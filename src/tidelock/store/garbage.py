@@ -41,7 +41,7 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, TableChange, Tables
 from tidelock.store import layout
 from tidelock.store.faults import hit
-from tidelock.store.holds import holds
+from tidelock.store.holds import Hold, holds
 from tidelock.store.intents import Held, Lease, expired, now, read_intent, store_now
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import new_operation_id
@@ -242,7 +242,10 @@ def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Mar
     for tag in store.branches.tags():
         marks.require(store.log.tables_at(tag.as_branch(), tag.version))
     for hold in holds(store.objects):
-        marks.require(store.log.tables_at(hold.as_branch(), hold.version))
+        if not hold.onward:
+            marks.require(store.log.tables_at(hold.as_branch(), hold.version))
+        else:
+            _mark_onward(store, hold, moment, marks)
     for snapshot in store.snapshots_in_use():
         marks.retain(snapshot.states())
     refs = {ref.id: ref for ref in store.branches.all_refs()}
@@ -269,6 +272,24 @@ def _mark_branch(
         marks.retain(tables)
         superseded = commit.time
         tables = tables.before(commit.tables)
+
+
+def _mark_onward(store: Store, hold: Hold, moment: datetime, marks: Marks) -> None:
+    """Keep a version and all since, unless what follows it is older than was allowed."""
+    branch = hold.as_branch()
+    try:
+        newest = store.log.head(branch).version
+    except BranchDeleted:
+        return
+    if newest > hold.version and hold.allowed_seconds is not None:
+        waiting = moment - store.log.commit_at(branch, hold.version + 1).time
+        if waiting > timedelta(seconds=hold.allowed_seconds):
+            return
+    tables = store.log.tables_at(branch, newest)
+    for commit in store.log.walk(branch, newest, hold.version + 1):
+        marks.retain(tables)
+        tables = tables.before(commit.tables)
+    marks.retain(tables)
 
 
 def _mark_leased(store: Store, refs: dict[str, BranchRef], marks: Marks, moment: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Holds: promises that keep one old snapshot readable.
+"""Holds: promises that keep an old snapshot readable, or all since.
 
 Owns: one object per hold. A sink, a shape or a stream table takes a hold on the version that it
 still has to read, moves it forward, and releases it.
@@ -26,22 +26,42 @@ class Hold:
     version: int
     owner: str
     taken: datetime
+    onward: bool = False
+    """Whether every version after it is kept as well, for whoever reads change by change."""
+    allowed_seconds: float | None = None
+    """How long what comes after it is kept for that; None is for ever."""
     format: int = 1
 
     def as_branch(self) -> BranchRef:
         return BranchRef(self.branch, self.branch_id, 0, self.lineage, self.taken, self.owner)
 
 
-def take_hold(objects: Objects, name: str, branch: BranchRef, version: int, owner: str) -> Hold:
+def take_hold(
+    objects: Objects,
+    name: str,
+    branch: BranchRef,
+    version: int,
+    owner: str,
+    *,
+    onward: bool = False,
+    allowed_seconds: float | None = None,
+) -> Hold:
     """Take a hold, or move the one of that name."""
     name = check_name(name, "hold")
-    hold = Hold(name, branch.name, branch.id, branch.lineage, version, owner, datetime.now(UTC))
+    place = (name, branch.name, branch.id, branch.lineage, version, owner, datetime.now(UTC))
+    hold = Hold(*place, onward, allowed_seconds)
     objects.put(_key(name), encode(hold))
     return hold
 
 
 def release_hold(objects: Objects, name: str) -> None:
     objects.delete(_key(name))
+
+
+def hold_names(objects: Objects) -> list[str]:
+    """The names of all holds, of which nothing is read."""
+    keys = [info.key.removeprefix(f"{layout.HOLDS}/") for info in objects.list(layout.HOLDS)]
+    return [layout.decode(key.removesuffix(".json")) for key in keys]
 
 
 def holds(objects: Objects) -> list[Hold]:

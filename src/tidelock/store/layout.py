@@ -27,6 +27,7 @@ DEFINITIONS = "_tidelock/definitions"
 ATTEMPTS = "_tidelock/attempts"
 POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
+SINKS = "_tidelock/sinks"
 TABLES = "tables"
 
 
@@ -78,6 +79,14 @@ def definition(definition_id: str) -> str:
 
 def attempts(branch_id: str, table_id: str) -> str:
     return f"{ATTEMPTS}/{branch_id}/{table_id}"
+
+
+def sink_name(name: str) -> str:
+    return f"{SINKS}/names/{encode(name)}.json"
+
+
+def sink(sink_id: str) -> str:
+    return f"{SINKS}/{sink_id}"
 
 
 def table(table_id: str) -> str:

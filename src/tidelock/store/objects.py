@@ -29,6 +29,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias
 
 from obstore.exceptions import (
@@ -248,6 +249,19 @@ class LocalObjects:
         except OSError as error:
             self._raise(error, "put", key)
 
+    def put_file(self, key: str, path: Path) -> None:
+        """Like put, with a file of the same file system, which is moved."""
+        target = self._root + check_key(key)
+        try:
+            if self._fsync:
+                _flush_file(path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(path, target)
+            if self._fsync:
+                self._make_durable(os.path.dirname(target))
+        except OSError as error:
+            self._raise(error, "put", key)
+
     def delete(self, key: str) -> None:
         try:
             os.unlink(self._root + check_key(key))
@@ -368,6 +382,14 @@ def _is_foreign(name: str) -> bool:
     return not _PLAIN.fullmatch(name) and _reason_against(name) is not None
 
 
+def _flush_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _flush_directory(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -448,6 +470,13 @@ class ObstoreObjects:
         try:
             # In one request whatever its size: parts of an abandoned upload would stay, and cost.
             self._store.put(check_key(key), data, use_multipart=False)
+        except _FAILURES as error:
+            self._raise(error, "put", key)
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Like put, with the content of a file, which may be too large for one request."""
+        try:
+            self._store.put(check_key(key), path)
         except _FAILURES as error:
             self._raise(error, "put", key)
 

@@ -13,8 +13,10 @@ After a crash: the lease runs out, and the next one takes over.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event, Thread
 
 from tidelock.errors import ObjectExists, ObjectMissing, StoreError
 from tidelock.store import layout
@@ -72,6 +74,34 @@ class Post:
             gone = Holder(owner_name(), self._lease_seconds, released=True)
             self._objects.put(self._held, encode(gone))
             self._held = None
+
+    @contextmanager
+    def renewed(self) -> Iterator[Event]:
+        """Keep a post that was taken, and release it at the end; the event tells that it is lost.
+
+        A lease that cannot be renewed runs out: whoever holds it stops before another takes over.
+        """
+        ended, lost = Event(), Event()
+
+        def renew() -> None:
+            while not ended.wait(self._lease_seconds / 3):
+                try:
+                    held = self.renew()
+                except StoreError:
+                    held = False
+                if not held:
+                    lost.set()
+                    return
+
+        keeper = Thread(target=renew, name="tidelock-post", daemon=True)
+        keeper.start()
+        try:
+            yield lost
+        finally:
+            ended.set()
+            keeper.join()
+            with suppress(StoreError):
+                self.release()
 
     def _newest(self) -> ObjectInfo | None:
         return max(self._objects.list(self._folder), key=lambda info: info.key, default=None)

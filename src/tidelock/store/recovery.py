@@ -58,13 +58,14 @@ class SealedWork:
     def __init__(self, intent: Intent, objects: Objects, key: str) -> None:
         assert intent.sealed is not None
         self._sealed = intent.sealed
+        self._sealed_at = intent.base_version + 1
         self._objects = objects
         self._key = key
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         if not base_holds(self._sealed, tables):
             raise CommitConflict("The base of a sealed intent no longer holds.")
-        return tuple(_at_version(change, version) for change in self._sealed)
+        return tuple(_at_version(change, self._sealed_at, version) for change in self._sealed)
 
     def check(self) -> None:
         # Whoever removed it has decided; a healer that was suspended must not decide otherwise.
@@ -83,10 +84,23 @@ def base_holds(sealed: tuple[TableChange, ...], tables: Tables) -> bool:
     return not any(change.table in others for change in sealed if change.before is None)
 
 
-def _at_version(change: TableChange, version: int) -> TableChange:
-    if change.after is None:
+def _at_version(change: TableChange, sealed_at: int, version: int) -> TableChange:
+    """The change with the version that publishes it in the place of the one it was sealed for.
+
+    Nothing that the intent's writer read was newer than its base, so that number means this commit.
+    """
+    after = change.after
+    if after is None:
         return change
-    return replace(change, after=replace(change.after, changed=version))
+
+    def moved(number: int) -> int:
+        return version if number == sealed_at else number
+
+    stream = after.stream
+    if stream is not None:
+        frontier = tuple(replace(one, changed=moved(one.changed)) for one in stream.frontier)
+        stream = replace(stream, frontier=frontier, refreshed=moved(stream.refreshed))
+    return replace(change, after=replace(after, changed=moved(after.changed), stream=stream))
 
 
 def heal(store: Store) -> list[Recovery]:

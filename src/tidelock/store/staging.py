@@ -30,6 +30,8 @@ class StagedTable:
     dropped: bool = False
     stream: StreamState | None = None
     """Where the content of a stream table will stand; None leaves it as it is."""
+    pruned: int = -1
+    """The highest sequence of a row that is removed by retention."""
     operations: list[Operation] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     applied: int = 0
@@ -53,6 +55,13 @@ class StagedTable:
     def changed(self) -> bool:
         moved = self.stream is not None and self.stream != self.state.stream
         return self.created or self.dropped or moved or bool(self.operations)
+
+    @property
+    def redefined(self) -> bool:
+        """Whether there is one table more or less, or one that follows from another query."""
+        if self.created or self.dropped or self.stream is None:
+            return self.created or self.dropped
+        return self.state.stream is None or self.stream.definition != self.state.stream.definition
 
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)
@@ -104,6 +113,9 @@ class StagedTable:
             raise self._conflict(None, operation_id, "dropped")
         if found == self.state:
             return
+        if self.stream is not None and found.stream != self.state.stream:
+            # What was staged follows from where the stream table stood.
+            raise self._conflict(found, operation_id, "refreshed or altered")
         if found.changed != self.state.changed:
             survives = all(operation.survives_data_changes for operation in self.operations)
             if self.dropped or not survives:
@@ -135,6 +147,7 @@ class StagedTable:
             rows=dataset.count_rows(),
             changed=self.state.changed if same else version,
             stream=self.state.stream if self.stream is None else self.stream_at(version),
+            pruned=max(self.state.pruned, self.pruned),
         )
         counts = self.counts
         if kind == "maintenance" and after.rows != self.state.rows:

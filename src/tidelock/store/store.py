@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -115,6 +115,9 @@ class Store:
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)
+        self.check_tables: Callable[[Tables], None] = lambda tables: None
+        """Asked before a commit that creates or drops tables: an error if what it leaves cannot
+        stand together. Set by whoever knows what tables mean to each other."""
         self._process = os.getpid()
         self._closed = False
         self._lease: Held | None = None

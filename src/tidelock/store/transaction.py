@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from tidelock.errors import (
@@ -49,6 +50,7 @@ from tidelock.store.publish import Pending
 from tidelock.store.reading import Table
 from tidelock.store.snapshot import query_tables
 from tidelock.store.staging import StagedTable
+from tidelock.store.tables import Addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,6 +82,7 @@ class Transaction:
         self._earlier = earlier
         self._claimed = claimed
         self._staged: dict[str, StagedTable] = {}
+        self._pruned = 0
         self._touched = bool(properties)
         self._intent: HeldIntent | None = None
         self._commit: Commit | None = None
@@ -198,6 +201,20 @@ class Transaction:
                 return 0
             staged = self._stage_by_hand(table)
             return writing.delete(self._view(staged), staged, where)
+
+    def prune(self, table: str, where: str, until: int | None = None) -> Addresses:
+        """Remove rows because of their age, up to a sequence; returns their sequences.
+
+        The commit is one of retention: it does nothing else, and feeds of inserted rows do not
+        take it for a deletion. `lake.prune` also looks after the sinks of the table.
+        """
+        with self._lock:
+            if not self._begins():
+                return np.array([], dtype=np.uint64)
+            staged = self._stage_by_hand(table)
+            row_ids = writing.prune(self._view(staged), staged, where, until)
+            self._pruned += bool(len(row_ids))
+            return row_ids
 
     def overwrite(self, table: str, data: Any) -> None:
         """Replace all rows by these."""
@@ -345,6 +362,14 @@ class Transaction:
 
     def _kind(self) -> Kind:
         changed = self._changed()
+        if self._pruned:
+            others = sum(len(staged.operations) for staged in changed) > self._pruned
+            if others or any(staged.created or staged.dropped for staged in changed):
+                raise InvalidOption(
+                    "A transaction that prunes does nothing else. Prune in a transaction of its "
+                    "own. Nothing was written."
+                )
+            return "retention"
         only_schema = changed and all(
             staged.dropped or (staged.created and not staged.operations) for staged in changed
         )
@@ -357,6 +382,8 @@ class Transaction:
         for staged in changed:
             staged.rebase(tables, self.operation_id, dropped)
         changes = tuple(staged.change(version, self._kind()) for staged in changed)
+        if any(staged.redefined for staged in changed):
+            self._store.check_tables(tables.after(changes))
         return with_frontiers(changes)
 
     def check(self) -> None:

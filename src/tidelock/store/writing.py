@@ -156,19 +156,35 @@ def _replacement(staged: StagedTable, base: Dataset, given: Input) -> list[Fragm
 
 def delete(view: Table, staged: StagedTable, where: str) -> int:
     """Stage the removal of rows; returns how many."""
-    condition = view.condition(where)
-    if condition.lance is None:
-        row_ids, addresses = find_rows(view, where)
-    else:
-        scanner = view.dataset.scanner(
-            columns=[], filter=condition.lance, with_row_id=True, with_row_address=True
-        )
-        with view.files.reading(view.state):
-            found = scanner.to_table()
-        row_ids, addresses = numbers(found.column("_rowid")), numbers(found.column("_rowaddr"))
+    row_ids, addresses = _find(view, where)
     if len(row_ids):
         staged.add(Mutation(row_ids, addresses, (), view.dataset.version))
     return len(row_ids)
+
+
+def prune(view: Table, staged: StagedTable, where: str, until: int | None) -> Addresses:
+    """Stage the removal of rows by retention, up to a sequence; returns their sequences."""
+    row_ids, addresses = _find(view, where)
+    if until is not None:
+        chosen = row_ids.astype(np.int64) <= until
+        row_ids, addresses = row_ids[chosen], addresses[chosen]
+    if len(row_ids):
+        staged.add(Mutation(row_ids, addresses, (), view.dataset.version))
+        staged.pruned = max(staged.pruned, int(row_ids.max()))
+    return row_ids
+
+
+def _find(view: Table, where: str) -> tuple[Addresses, Addresses]:
+    """The ids and addresses of the rows for which a condition is true."""
+    condition = view.condition(where)
+    if condition.lance is None:
+        return find_rows(view, where)
+    scanner = view.dataset.scanner(
+        columns=[], filter=condition.lance, with_row_id=True, with_row_address=True
+    )
+    with view.files.reading(view.state):
+        found = scanner.to_table()
+    return numbers(found.column("_rowid")), numbers(found.column("_rowaddr"))
 
 
 def update(

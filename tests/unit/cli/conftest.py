@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import ORDERS, Cli, Result
+from tests.unit.cli.command_line import ORDERS, Cli, Result
 
 from tidelock.cli.main import run
 

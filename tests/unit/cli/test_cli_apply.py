@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Cli, rows_of
+from tests.unit.cli.command_line import Cli, rows_of
 
 TOTALS = """CREATE MATERIALIZED VIEW totals AS
 SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from command_line import Cli
+from tests.unit.cli.command_line import Cli
 
 from tidelock.cli.failures import EXIT_CODES
 from tidelock.cli.program import app
@@ -23,6 +23,8 @@ EXPECTED = {
     "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
     "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
     "stream groups", "apply", "run",
+    "sink add", "sink list", "sink status", "sink deliver", "sink pause", "sink resume",
+    "sink replay", "sink resync", "sink drop", "sink quarantine",
 }  # fmt: skip
 
 
@@ -78,7 +80,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_there_are(cli: Cli) -> No
 
 
 # Their help lists what they take.
-CHOICES = {"mode", "format_", "consistency", "policy"}
+CHOICES = {"feed", "mode", "format_", "consistency", "policy"}
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from command_line import ORDERS, Cli
+from tests.unit.cli.command_line import ORDERS, Cli
 
 
 @pytest.fixture

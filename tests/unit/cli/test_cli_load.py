@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import ORDERS, Cli, rows_of
+from tests.unit.cli.command_line import ORDERS, Cli, rows_of
 
 EVENTS = (
     "id BIGINT NOT NULL, d DECIMAL(38,10), f DOUBLE, b BOOLEAN, day DATE, at TIMESTAMP, "

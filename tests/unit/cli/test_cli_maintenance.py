@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from command_line import Cli, rows_of
+from tests.unit.cli.command_line import Cli, rows_of
 
 import tidelock
 from tidelock.store import layout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lance
 import pytest
-from command_line import Cli
+from tests.unit.cli.command_line import Cli
 
 
 def test_a_lake_is_made_once(cli: Cli, tmp_path: Path) -> None:

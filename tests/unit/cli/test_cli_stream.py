@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Cli, rows_of
+from tests.unit.cli.command_line import Cli, rows_of
 
 TOTALS = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 BIG = "SELECT customer FROM totals WHERE total > 15"

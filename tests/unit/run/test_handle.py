@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lakes import NUMBERS_DDL, numbers
 
 import tidelock
-from lakes import NUMBERS_DDL, numbers
 from tidelock import Lake, errors
 
 

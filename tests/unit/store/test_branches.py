@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.lakes import NUMBERS_DDL, check_log, collect_all, contents, numbers, rows_of
 
 import tidelock
-from lakes import NUMBERS_DDL, check_log, collect_all, contents, numbers, rows_of
 from tidelock import Lake, errors
 
 

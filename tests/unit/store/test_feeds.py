@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.lakes import NUMBERS_DDL, Rows, numbers, rows_of
 
 import tidelock
-from lakes import NUMBERS_DDL, Rows, numbers, rows_of
 from tidelock import Lake, errors
+from tidelock.store.feeds import without_pairs
 
 
 @pytest.fixture
@@ -185,3 +187,32 @@ def test_a_number_that_is_no_version_is_refused(lake: Lake, bad: int) -> None:
     for since, until in ((bad, None), (0, bad)):
         with pytest.raises(errors.InvalidOption, match="not a version of branch 'main'"):
             lake.changes("t", since, until)
+
+
+def test_rows_that_go_and_come_within_a_commit_cancel_out_one_by_one() -> None:
+    nan = float("nan")
+    given: list[tuple[float | None, list[int] | None, int]] = [
+        (1.0, [1], -1),
+        (nan, None, -1),
+        (None, [], -1),
+        (1.0, [1], 1),
+        (1.0, [1], 1),
+        (nan, None, 1),
+        (2.0, [2], 1),
+    ]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "f": pa.array([one for one, _, _ in given], pa.float64()),
+            "l": pa.array([one for _, one, _ in given], pa.list_(pa.int64())),
+            "_weight": pa.array([one for _, _, one in given], pa.int32()),
+            "_version": pa.array([7] * len(given), pa.int64()),
+        }
+    )
+    for batches in ([batch], [batch.slice(0, 3), batch.slice(3)]):
+        left = pa.Table.from_batches(without_pairs(batches)).to_pylist()
+        assert [(row["f"], row["l"], row["_weight"]) for row in left] == [
+            (None, [], -1),
+            (1.0, [1], 1),
+            (2.0, [2], 1),
+        ]
+    assert without_pairs([]) == []

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.lakes import NUMBERS_DDL, check_log, numbers, rows_of, seed_of
 
 import tidelock
-from lakes import NUMBERS_DDL, check_log, numbers, rows_of, seed_of
 from tidelock import Lake, errors
 from tidelock.store.folding import (
     DELETED_FRACTION_MAX,

@@ -14,9 +14,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-
-import tidelock
-from lakes import (
+from tests.lakes import (
     NUMBERS_DDL,
     age,
     check_log,
@@ -28,6 +26,8 @@ from lakes import (
     seed_of,
     streamed,
 )
+
+import tidelock
 from tidelock import Lake, errors
 from tidelock.store.faults import FaultyStore, armed
 from tidelock.store.objects import Objects

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lakes import collect_all
 
 import tidelock
-from lakes import collect_all
 from tidelock import Lake, errors
 
 

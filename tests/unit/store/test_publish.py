@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lakes import NUMBERS_DDL, check_log, contents, numbers, rows_of, streamed
 
 import tidelock
-from lakes import NUMBERS_DDL, check_log, contents, numbers, rows_of, streamed
 from tidelock import Lake, errors
 from tidelock.store.faults import FaultyStore, armed
 from tidelock.store.objects import Objects

@@ -198,12 +198,17 @@ UNORDERABLE = _names(
 _KNOWN = SCALARS | AGGREGATES | RANKING | GENERATORS | {"grouping", "grouping_id"}
 _STOPPING = frozenset({"assert_true", "raise_error"})
 _TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
+REFUSED = CLOCK | RANDOM | SURROUNDINGS | _STOPPING | _TIME_WINDOWS
+"""Functions of Spark that a query which is kept by delta cannot call."""
+
+
+THE_TIME = "the time is frozen for each refresh, and every row may change with it"
 
 
 def why_refused(name: str, arguments: int) -> str | None:
     """Why a query that calls the function cannot be kept by delta; None for all others."""
     if name in CLOCK or (name == "unix_timestamp" and arguments == 0):
-        return "the time is frozen for each refresh, and every row may change with it"
+        return THE_TIME
     if name in RANDOM:
         return "the function answers differently each time"
     if name in SURROUNDINGS:

@@ -88,6 +88,9 @@ def _prune_aggregate(
     operator: Aggregate | GroupingSets, needed: Collection[str]
 ) -> Aggregate | GroupingSets:
     measures: tuple[Measure, ...] = tuple(one for one in operator.measures if one.name in needed)
+    if not operator.groups and not measures:
+        # One row comes even of no rows, and is there even if nothing is read of it.
+        measures = operator.measures[:1]
     reads = {name for one in measures for name in one.columns}
     if isinstance(operator, Aggregate):
         below = prune(operator.input, reads | set(operator.groups))

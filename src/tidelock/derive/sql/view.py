@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelock.derive.sql.functions import THE_TIME
 from tidelock.derive.sql.operators import Operator
 
 
@@ -35,3 +36,8 @@ class View:
     obstacles: tuple[Obstacle, ...] = ()
     notes: tuple[str, ...] = ()
     """What was settled where SQL leaves a choice, in sentences for the user."""
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether the query asks for the time."""
+        return any(one.reason == THE_TIME for one in self.obstacles)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outlines import outline, tree
+from tests.unit.derive.sql.outlines import outline, tree
 
 from tidelock.derive.sql.checking import is_core
 from tidelock.derive.sql.lowering import lower

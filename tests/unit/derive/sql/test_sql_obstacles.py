@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outlines import read
+from tests.unit.derive.sql.outlines import read
 
 from tidelock.errors import ColumnNotFound, InvalidExpression, TableNotFound, TidelockError
 

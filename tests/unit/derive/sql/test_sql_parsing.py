@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outlines import read, shape, tree
+from tests.unit.derive.sql.outlines import read, shape, tree
 
 from tidelock.derive.sql.operators import Aggregate, Join, Select, Top, Window, scans, walk
 

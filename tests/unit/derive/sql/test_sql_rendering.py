@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from outlines import read, tree
 from sqlglot import parse_one
+from tests.property.weighted_oracle import render_weighted
+from tests.unit.derive.sql.outlines import read, tree
 
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.operators import Scan, Select
 from tidelock.derive.sql.rendering import render
-from tidelock.derive.sql.weights import render_weighted
 
 
 def test_a_query_is_rendered_step_by_step_under_its_visible_names() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlines import shape, tree
+from tests.unit.derive.sql.outlines import shape, tree
 
 from tidelock.derive.sql.operators import OuterJoin, Select, walk
 

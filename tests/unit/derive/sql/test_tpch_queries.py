@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.tpch.tables import schemas
 
 from tidelock.derive.sql.checking import is_core
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.operators import Aggregate, Join, OuterJoin, scans, walk
 from tidelock.derive.sql.parsing import parse_view
-from tpch.tables import schemas
 
 QUERIES = sorted((Path(__file__).parents[3] / "tpch" / "queries").glob("q*.sql"))
 

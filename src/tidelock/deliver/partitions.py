@@ -1,0 +1,91 @@
+"""Partitions: which rows belong together, and the logical path that names them.
+
+A path is `column=value` for each partition column, joined by slashes, as Hive and Spark write it:
+values as text, with everything but letters, digits and a few signs percent-encoded, and NULL as
+`__HIVE_DEFAULT_PARTITION__`.
+Invariant: two partitions have the same path only if their values are equal; the path depends on
+nothing else, so that compaction, pruning and moving the lake do not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelock.errors import InvalidOption
+from tidelock.model.schema import TableSchema
+
+WHOLE = ""
+"""The path of a sink without partitions."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+SAFE = " !'()+,-.;@[]^_`{}~$&"
+
+
+def check_partition_by(columns: Sequence[str] | str | None, schema: TableSchema) -> tuple[str, ...]:
+    """The partition columns as the schema writes them, or an error that says what is wrong."""
+    if columns is None:
+        return ()
+    named = [columns] if isinstance(columns, str) else list(columns)
+    found = tuple(schema.column(name).name for name in named)
+    if len(set(found)) < len(found):
+        raise InvalidOption(f"partition_by={named!r} names a column twice.", partition_by=named)
+    for name in found:
+        kind = schema.arrow.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind):
+            raise InvalidOption(
+                f"Column {name!r} is of type {kind} and cannot partition a sink. Use one whose "
+                "values are numbers, text, dates or times.",
+                column=name,
+            )
+    return found
+
+
+def path_of(columns: Sequence[str], values: Sequence[str | None]) -> str:
+    return "/".join(f"{_text(c)}={_value(v)}" for c, v in zip(columns, values, strict=True))
+
+
+def values_of(path: str) -> tuple[str | None, ...]:
+    """The values that a path was made of."""
+    if not path:
+        return ()
+    texts = [segment.split("=", 1)[1] for segment in path.split("/")]
+    return tuple(None if text == NULL else unquote(text) for text in texts)
+
+
+def _value(value: str | None) -> str:
+    if value is None:
+        return NULL
+    # A value that looks like the sign for NULL is told apart by an encoded first letter.
+    return "%5F" + _text(value)[1:] if value == NULL else _text(value)
+
+
+def _text(text: str) -> str:
+    encoded = quote(text, safe=SAFE)
+    # A segment of dots alone would mean another folder.
+    return encoded.replace(".", "%2E") if set(text) <= {"."} else encoded
+
+
+def group_rows(rows: pa.Table, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], pa.Table]]:
+    """The rows of each partition, in the order in which they come; partitions by their path."""
+    texts = pa.table({f"c{n}": texts_of(rows.column(c)) for n, c in enumerate(columns)})
+    numbered = texts.append_column("_row", pa.array(range(rows.num_rows), pa.int64()))
+    grouped = numbered.group_by(texts.column_names, use_threads=False).aggregate([("_row", "list")])
+    found = []
+    for row in grouped.to_pylist():
+        values = tuple(row[name] for name in texts.column_names)
+        found.append((values, rows.take(pa.array(row["_row_list"], pa.int64()))))
+    return sorted(found, key=lambda one: path_of(columns, one[0]))
+
+
+def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a partition column as text."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pc.strftime(column.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+    return column.cast(pa.string())

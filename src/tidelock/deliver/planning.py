@@ -1,0 +1,132 @@
+"""Planning: cutting what there is to deliver into chunks, before anything is sent.
+
+Owns: how much goes into one plan. A sink without partitions is planned from positions alone. One
+with partitions reads its rows to tell where they belong, so much of them as may be in memory, and
+keeps them for sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidelock.deliver.feeds import Feed, Positioned, cut
+from tidelock.deliver.partitions import WHOLE, group_rows, path_of, texts_of
+from tidelock.model.sinks import Chunk, Part
+
+CHUNKS_PER_PLAN = 200
+WINDOW_ROWS = 1_000_000
+WINDOW_BYTES = 128 * 1024 * 1024
+POSITION = "_tidelock_position"
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one plan covers, with the rows if they had to be read."""
+
+    after: int
+    until: int
+    parts: tuple[Part, ...]
+    rows: dict[str, Positioned] = field(default_factory=dict)
+
+
+def plan_whole(feed: Feed, after: int, rows_per_chunk: int) -> Window:
+    """The next chunks of a sink without partitions."""
+    found = cut(feed.positions(after, feed.newest), after, feed.newest, rows_per_chunk)
+    chunks = tuple(islice(found, CHUNKS_PER_PLAN))
+    until = chunks[-1].until if len(chunks) == CHUNKS_PER_PLAN else feed.newest
+    return Window(after, until, (Part(WHOLE, chunks),) if chunks else ())
+
+
+def plan_partitions(
+    feed: Feed, after: int, columns: Sequence[str], rows_per_chunk: int, skip: frozenset[str]
+) -> Window:
+    """The next chunks of every partition but those that are behind."""
+    rows, until = _read_window(feed, after, feed.newest)
+    if rows is None:
+        return Window(after, until, ())
+    kept = _by_path(rows, columns)
+    parts = tuple(
+        Part(path, tuple(cut([places], after, until, rows_per_chunk)))
+        for path, (_, places) in kept.items()
+        if path not in skip
+    )
+    return Window(after, until, parts, kept)
+
+
+def group_window(
+    feed: Feed, after: int, until: int, columns: Sequence[str]
+) -> dict[str, Positioned]:
+    """The rows of a window that was planned before, by partition."""
+    batches = [(batch, places) for batch, places in feed.read(after, until)]
+    return _by_path(_table(batches), columns) if batches else {}
+
+
+def _read_window(feed: Feed, after: int, newest: int) -> tuple[pa.Table | None, int]:
+    """So many rows as may be in memory, and the position that they reach."""
+    found: list[Positioned] = []
+    rows = size_bytes = 0
+    for batch, places in feed.read(after, newest):
+        found.append((batch, places))
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= WINDOW_ROWS or size_bytes >= WINDOW_BYTES:
+            return _table(found), int(places[-1])
+    return (_table(found) if found else None), newest
+
+
+def _table(found: Sequence[Positioned]) -> pa.Table:
+    positions = pa.array(np.concatenate([places for _, places in found]))
+    return pa.Table.from_batches([batch for batch, _ in found]).append_column(POSITION, positions)
+
+
+def _by_path(rows: pa.Table, columns: Sequence[str]) -> dict[str, Positioned]:
+    return {
+        path_of(columns, values): (
+            _one(mine.drop_columns([POSITION])),
+            mine.column(POSITION).to_numpy(),
+        )
+        for values, mine in group_rows(rows, columns)
+    }
+
+
+def since(rows: Positioned, after: int) -> Positioned:
+    """Those of some rows that are after a position."""
+    batch, places = rows
+    begin = int(np.searchsorted(places, after, side="right"))
+    return batch.slice(begin), places[begin:]
+
+
+def plan_one(
+    feed: Feed, path: str, columns: Sequence[str], after: int, until: int, rows_per_chunk: int
+) -> tuple[Chunk, ...]:
+    """The next chunks of one partition that is behind; none when it has no rows there."""
+    places = (found for _, found in rows_of(feed, path, columns, after, until))
+    return tuple(islice(cut(places, after, until, rows_per_chunk), CHUNKS_PER_PLAN))
+
+
+def rows_of(
+    feed: Feed, path: str, columns: Sequence[str], after: int, until: int
+) -> Iterator[Positioned]:
+    """The rows of one partition in (after, until]."""
+    for batch, places in feed.read(after, until):
+        if not columns:
+            yield batch, places
+            continue
+        mask = _belongs(batch, path, columns)
+        if mask.any():
+            yield batch.filter(pa.array(mask)), places[mask]
+
+
+def _belongs(batch: pa.RecordBatch, path: str, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+    texts = [texts_of(pa.chunked_array([batch.column(name)])).to_pylist() for name in columns]
+    return np.array([path_of(columns, values) == path for values in zip(*texts, strict=True)])
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]

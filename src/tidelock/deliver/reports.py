@@ -1,0 +1,105 @@
+"""What became of a tick, and where a sink stands, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from tidelock.model.sinks import Feed, Trouble
+
+Action = Literal["delivered", "idle", "paused", "waiting", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What one tick sent of one partition."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    chunks: int
+    after: int
+    until: int
+    quarantined: int = 0
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryReport:
+    """What one tick of one sink did."""
+
+    sink: str
+    action: Action
+    after: int
+    until: int
+    version: int
+    """The version of the lake that was read."""
+    partitions: tuple[PartitionReport, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.partitions)
+
+    @property
+    def chunks(self) -> int:
+        return sum(one.chunks for one in self.partitions)
+
+    @property
+    def quarantined(self) -> int:
+        return sum(one.quarantined for one in self.partitions)
+
+    def __repr__(self) -> str:
+        said = f", {self.reason}" if self.reason else ""
+        return (
+            f"DeliveryReport({self.sink!r}, {self.action}, {self.rows} rows, {self.chunks} chunks, "
+            f"{self.size_bytes} bytes, ({self.after}, {self.until}]{said})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LaggingPartition:
+    path: str
+    watermark: int
+    trouble: Trouble | None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """Where a sink stands."""
+
+    name: str
+    id: str
+    table: str
+    branch: str
+    kind: str
+    to: str
+    feed: Feed
+    partition_by: tuple[str, ...]
+    schedule: str | None
+    state: Literal["current", "behind", "failing", "paused", "stopped", "lapsed"]
+    reason: str
+    watermark: int
+    """The position up to which every partition that is not lagging has everything."""
+    newest: int | None
+    """The newest position there is; None when it cannot be told."""
+    lagging: tuple[LaggingPartition, ...]
+    quarantined: int
+    plan: int
+    in_flight: bool
+    retry_at: datetime | None
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        said = f", {self.reason}" if self.reason else ""
+        return (
+            f"SinkStatus({self.name!r}, {self.state}{said}, table={self.table!r}, "
+            f"kind={self.kind!r}, watermark={self.watermark}, lagging={len(self.lagging)}, "
+            f"quarantined={self.quarantined})"
+        )

@@ -1,0 +1,179 @@
+"""Sinks as data: what follows which table to where, and how far it has come.
+
+A *position* is a number that orders everything that a feed delivers: for `inserts` a row's
+sequence, for `changes` the version in the upper bits and the place within it in the lower. Ranges
+are open below and closed above: (after, until].
+
+Invariants:
+    a partition's watermark is that of `lagging[path]`, else `watermark`;
+    lagging[path].watermark < watermark; plans are numbered 1, 2, 3, … and closed in that order;
+    the chunks of a part are contiguous: until of one is after of the next.
+
+Every value here is frozen and holds only plain types, so that an object is its own wire format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from tidelock.errors import InvalidOption
+
+Feed = Literal["inserts", "changes"]
+FEEDS = ("inserts", "changes")
+NOTHING = -1
+"""The position before the first."""
+PLACE_BITS = 32
+"""How many bits of a position in a `changes` feed tell the place within its version."""
+
+
+def position_of(version: int, place: int) -> int:
+    """The position of a change, by its place within its version."""
+    return version << PLACE_BITS | place
+
+
+def end_of(version: int) -> int:
+    """The position at which everything up to and with a version is delivered."""
+    return position_of(version + 1, 0) - 1
+
+
+def version_of(position: int) -> int:
+    return position >> PLACE_BITS
+
+
+def told(feed: Feed, position: int) -> int:
+    """A position as users know it: a sequence, or the last version that is complete."""
+    return position if feed == "inserts" else version_of(position + 1) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDefinition:
+    """What a user asked for when the sink was created."""
+
+    name: str
+    id: str
+    table: str
+    table_id: str
+    branch: str
+    branch_id: str
+    kind: str
+    to: str
+    feed: Feed
+    partition_by: tuple[str, ...]
+    schedule: str | None
+    start: int
+    """The position at which it began."""
+    snapshot: int | None
+    """The version whose rows a `changes` feed delivers first, as inserted."""
+    hold_seconds: float
+    options: dict[str, Any]
+    actor: str
+    created: datetime
+    format: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is sent at once: the rows of one partition with positions in (after, until]."""
+
+    after: int
+    until: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a partition does not go on, and when it is tried again."""
+
+    reason: str
+    condition: str
+    failures: int
+    since: datetime
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A partition that is behind the others."""
+
+    watermark: int
+    chunks: tuple[Chunk, ...] = ()
+    """What was planned for it and is still to be sent, just so."""
+    version: int = 0
+    """The version of the lake that those chunks are read from."""
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """How far a sink has come."""
+
+    plan: int
+    """The number of the last plan that is closed."""
+    watermark: int
+    lagging: dict[str, Lag] = field(default_factory=dict)
+    """The partitions that are behind, by their logical path."""
+    seen: int = 0
+    """The version at which the table had last changed when everything was planned."""
+    fragment: int = -1
+    """The newest fragment then: later rows are in later ones."""
+    generation: int = 1
+    """Raised when rows are sent again on purpose, so that their ids differ."""
+    accepted: int = 0
+    """The version up to which somebody accepted that rows were lost."""
+    format: int = 1
+
+    @property
+    def reached(self) -> int:
+        """The position up to which every partition has everything."""
+        return min([self.watermark, *(lag.watermark for lag in self.lagging.values())])
+
+    def watermark_of(self, path: str) -> int:
+        lag = self.lagging.get(path)
+        return self.watermark if lag is None else lag.watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The chunks of one partition, in order."""
+
+    path: str
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def after(self) -> int:
+        return self.chunks[0].after
+
+    @property
+    def until(self) -> int:
+        return self.chunks[-1].until
+
+    @property
+    def rows(self) -> int:
+        return sum(chunk.rows for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One delivery, decided before anything is sent, and repeated as it is until it is done."""
+
+    number: int
+    sink_id: str
+    version: int
+    """The version of the lake that is read."""
+    after: int
+    until: int
+    parts: tuple[Part, ...]
+    before: SinkState
+    next: SinkState
+    """The state once everything is delivered."""
+    generation: int = 1
+    created: datetime | None = None
+    closed: bool = False
+    format: int = 1
+
+
+def check_feed(feed: str) -> None:
+    if feed not in FEEDS:
+        raise InvalidOption(f"feed={feed!r} is none of {', '.join(FEEDS)}.", feed=feed)

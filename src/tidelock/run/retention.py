@@ -1,0 +1,100 @@
+"""Retention: removing rows because of their age, with an eye on the sinks that follow them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from tidelock.deliver.ledger import Ledger
+from tidelock.deliver.losses import PRUNED, UNDELIVERED
+from tidelock.errors import InvalidOption
+from tidelock.model.commit import Commit, TableState
+from tidelock.model.sinks import NOTHING, SinkDefinition, SinkState
+from tidelock.store.changes import changes_of
+from tidelock.store.log import Head
+from tidelock.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What retention removed, and for whom that was too early."""
+
+    table: str
+    rows: int
+    held_back: int
+    """How many rows stay until they are delivered."""
+    waiting_for: tuple[str, ...]
+    """The sinks that rows are held back for."""
+    lapsed: dict[str, int]
+    """Sinks that lost rows, and how many."""
+    commit: Commit | None
+
+
+def prune(
+    store: Store, table: str, where: str, branch: str, *, keep_until_delivered: bool, message: str
+) -> Pruned:
+    """Remove the rows for which a condition is true, in one commit of retention."""
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidOption("prune needs a condition, such as \"at < '2026-01-01'\".", table=table)
+    head = store.branches.head(branch)
+    state = head.tables[table]
+    ledger = Ledger(store.objects)
+    followers = [
+        _Follower(one, ledger.standing(one).state)
+        for one in ledger.definitions()
+        if one.table_id == state.id and one.branch_id == head.branch.id and one.feed == "inserts"
+    ]
+    kept_for = [
+        one for one in followers if keep_until_delivered and not _is_late(store, head, state, one)
+    ]
+    until = min((one.state.reached for one in kept_for), default=None)
+    with store.begin(branch, message=message or f"prune {table}") as transaction:
+        matching = transaction.table(table).count(where) if until is not None else None
+        row_ids = transaction.prune(table, where, until).astype(np.int64)
+        lost = {
+            one.definition.name: (one.definition.id, undelivered)
+            for one in followers
+            if len(undelivered := row_ids[row_ids > one.state.reached])
+        }
+        transaction.properties[PRUNED] = {
+            "table": state.name,
+            "rows": len(row_ids),
+            "until": int(row_ids.max()) if len(row_ids) else NOTHING,
+            UNDELIVERED: {
+                sink_id: [len(ids), int(ids.min()), int(ids.max())]
+                for sink_id, ids in lost.values()
+            },
+        }
+        if not len(row_ids):
+            transaction.rollback()
+    held_back = 0 if matching is None else matching - len(row_ids)
+    slowest = sorted(one.definition.name for one in kept_for if one.state.reached == until)
+    return Pruned(
+        state.name,
+        len(row_ids),
+        held_back,
+        tuple(slowest) if held_back else (),
+        {name: len(ids) for name, (_, ids) in lost.items()},
+        transaction.commit,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    """A sink that follows the table, and where it stands."""
+
+    definition: SinkDefinition
+    state: SinkState
+
+
+def _is_late(store: Store, head: Head, table: TableState, follower: _Follower) -> bool:
+    """Whether a sink has left something undelivered for longer than was agreed."""
+    seen = follower.state.seen
+    waiting = list(changes_of(store.log, head.branch, table.id, table.changed, seen))
+    if not waiting:
+        return False
+    first = store.log.commit_at(head.branch, waiting[-1][0])
+    allowed = timedelta(seconds=follower.definition.hold_seconds)
+    return datetime.now(UTC) - first.time > allowed

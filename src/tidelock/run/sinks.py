@@ -1,0 +1,405 @@
+"""The sinks of a lake: creating them, delivering to them, and telling where they stand.
+
+Owns: the order in which sinks are looked at, and what is due. Delivering is done by deliver/.
+Invariant: one sink that fails stops nobody but itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tidelock.deliver.delivering import Tick, hold_changes, hold_name
+from tidelock.deliver.duty import on_duty
+from tidelock.deliver.feeds import open_feed
+from tidelock.deliver.files import FileSink
+from tidelock.deliver.kinds import check_kind, open_sink
+from tidelock.deliver.ledger import Ledger, Paused
+from tidelock.deliver.losses import find_losses, lapsed
+from tidelock.deliver.partitions import check_partition_by
+from tidelock.deliver.quarantine import Quarantine, Quarantined
+from tidelock.deliver.recovering import ask, state_of
+from tidelock.deliver.reports import DeliveryReport, LaggingPartition, SinkStatus
+from tidelock.deliver.resending import Resent, discard, resend
+from tidelock.deliver.secrets import check_secrets
+from tidelock.deliver.sink import Recovered, Sink, follows
+from tidelock.deliver.tables import TableSink
+from tidelock.derive.schedules import parse_schedule
+from tidelock.errors import (
+    InvalidOption,
+    SinkBusy,
+    SinkLapsed,
+    SinkStopped,
+    SnapshotExpired,
+    TidelockError,
+)
+from tidelock.model.commit import TableState
+from tidelock.model.durations import parse_duration
+from tidelock.model.names import check_name, is_hidden
+from tidelock.model.sinks import (
+    NOTHING,
+    Chunk,
+    Feed,
+    Lag,
+    SinkDefinition,
+    SinkState,
+    check_feed,
+    end_of,
+    told,
+    version_of,
+)
+from tidelock.store import layout
+from tidelock.store.holds import hold_names, release_hold, take_hold
+from tidelock.store.log import Head
+from tidelock.store.sequences import find_stretches
+from tidelock.store.store import Store
+
+STARTS = "beginning, now, version:N"
+NEVER = threading.Event()
+
+
+class Sinks:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.ledger = Ledger(store.objects)
+        self._known_sinks: dict[str, SinkDefinition] = {}
+
+    # Defining
+
+    def create(
+        self,
+        name: str,
+        table: str,
+        kind: str,
+        to: str,
+        feed: Feed,
+        partition_by: Sequence[str] | str | None,
+        schedule: str | None,
+        start: str,
+        hold: str,
+        branch: str,
+        options: Mapping[str, Any],
+    ) -> SinkDefinition:
+        self._store.refuse_read_only()
+        check_name(name, "sink")
+        check_feed(feed)
+        check_kind(kind, options)
+        check_secrets(options, to)
+        parse_schedule(schedule)
+        head = self._store.branches.head(branch)
+        state = head.tables[table]
+        if is_hidden(state.name):
+            raise head.tables.unknown(table)
+        schema = self._store.files.schema(state.id, self._store.files.read(state), state.key)
+        position, snapshot = self._start(head, state, feed, start)
+        definition = SinkDefinition(
+            name=name,
+            id=layout.new_id(name),
+            table=state.name,
+            table_id=state.id,
+            branch=head.branch.name,
+            branch_id=head.branch.id,
+            kind=kind,
+            to=_place(kind, to),
+            feed=feed,
+            partition_by=check_partition_by(partition_by, schema.shown),
+            schedule=schedule,
+            start=position,
+            snapshot=snapshot,
+            hold_seconds=parse_duration(hold).total_seconds(),
+            options=dict(options),
+            actor=self._store.actor,
+            created=datetime.now(UTC),
+        )
+        open_sink(definition).close()
+        self.ledger.create(definition, SinkState(0, position))
+        if feed == "changes":
+            hold_changes(self._store, definition, head.branch, version_of(position))
+        return definition
+
+    def _start(
+        self, head: Head, table: TableState, feed: Feed, start: str
+    ) -> tuple[int, int | None]:
+        """The position before what is delivered first, and the version of a first snapshot."""
+        if start == "beginning":
+            if feed == "inserts":
+                return NOTHING, None
+            return end_of(head.version - 1), head.version
+        version = head.version if start == "now" else _version(start, head)
+        if feed == "changes":
+            return end_of(version), None
+        then = self._store.log.tables_at(head.branch, version).same(table)
+        if then is None:
+            return NOTHING, None
+        stretches = find_stretches(self._store.files.read(then))
+        return (stretches[-1].last if stretches else NOTHING), None
+
+    def drop(self, name: str) -> None:
+        self._store.refuse_read_only()
+        definition = self.ledger.definition(name)
+        self.ledger.drop(definition)
+        for held in hold_names(self._store.objects):
+            if held.startswith(hold_name(definition, "")):
+                release_hold(self._store.objects, held)
+
+    def pause(self, name: str, reason: str) -> None:
+        self._store.refuse_read_only()
+        definition = self.ledger.definition(name)
+        paused = Paused(reason, self._store.actor, datetime.now(UTC))
+        self.ledger.pause(definition.id, paused)
+
+    def resume(self, name: str) -> None:
+        self._store.refuse_read_only()
+        self.ledger.resume(self.ledger.definition(name).id)
+
+    # Delivering
+
+    def deliver(
+        self, name: str, *, forced: bool = True, stop: threading.Event | None = None
+    ) -> DeliveryReport:
+        known = self._known_sinks.get(name)
+        if known is not None:
+            # What was read before will do to see that there is nothing to do.
+            idle = self._tick(known, forced, stop).idle()
+            if idle is not None:
+                return idle
+        definition = self.ledger.definition(name)
+        self._known_sinks[name] = definition
+        return self._tick(definition, forced, stop).run()
+
+    def _tick(
+        self, definition: SinkDefinition, forced: bool, stop: threading.Event | None
+    ) -> Tick:
+        return Tick(
+            self._store,
+            self.ledger,
+            definition,
+            lambda: open_sink(definition),
+            forced,
+            stop or NEVER,
+        )
+
+    def deliver_all(self, stop: threading.Event | None = None) -> list[DeliveryReport]:
+        """One tick of every sink, one after the other; one that cannot go on does not stop it."""
+        reports = []
+        for definition in self.ledger.definitions():
+            try:
+                reports.append(self.deliver(definition.name, stop=stop))
+            except SinkBusy:
+                continue
+            except TidelockError as error:
+                reports.append(failed(definition, error))
+        return reports
+
+    def last_delivery(self, definition: SinkDefinition) -> datetime:
+        """When a delivery was last planned; when the sink was made, if none was."""
+        return self.ledger.last_planned(definition) or definition.created
+
+    def replay(self, name: str, partition: str | None, since: int) -> SinkState:
+        """Send again what comes after a position: of one partition, or of all."""
+        self._store.refuse_read_only()
+        definition = self.ledger.definition(name)
+        with on_duty(self._store, definition), closing(open_sink(definition)) as sink:
+            return self._replay(definition, sink, partition, since)
+
+    def _replay(
+        self, definition: SinkDefinition, sink: Sink, partition: str | None, since: int
+    ) -> SinkState:
+        if definition.feed == "changes":
+            since = max(definition.start, end_of(since))
+        state = self._known(definition, sink, since)
+        if not NOTHING <= since <= state.watermark:
+            raise InvalidOption(
+                f"since={told(definition.feed, since)} is not before the watermark of "
+                f"{definition.name!r}, which is {told(definition.feed, state.watermark)}.",
+                since=since,
+            )
+        if partition is not None and not follows(definition, sink).partition_by:
+            raise InvalidOption(
+                f"Sink {definition.name!r} has no partitions that go on by themselves. Replay all "
+                "of it.",
+                partition=partition,
+            )
+        state = replace(state, generation=state.generation + 1, seen=0, fragment=-1)
+        if isinstance(sink, TableSink):
+            sink.check_replay()
+        if isinstance(sink, FileSink):
+            return self._replay_files(definition, sink, state, partition, since)
+        if partition is not None:
+            lagging = {**state.lagging, partition: Lag(since)}
+            return self.ledger.restart(definition, replace(state, lagging=lagging))
+        behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
+        return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
+
+    def _replay_files(
+        self,
+        definition: SinkDefinition,
+        sink: FileSink,
+        state: SinkState,
+        partition: str | None,
+        since: int,
+    ) -> SinkState:
+        manifest = sink.manifest()
+        if manifest is not None:
+            # Of a plan that is given up here, its files tell whether it had ended.
+            self.ledger.forget_progress(definition)
+            sink.remove_unlisted()
+            if manifest.plan > state.plan:
+                behind = {path: Lag(reached) for path, reached in manifest.lagging.items()}
+                state = replace(state, watermark=manifest.watermark, lagging=behind)
+        head = self._head(definition)
+        again = _same_files(sink, partition, since, head.version)
+        name = hold_name(definition, head.version)
+        take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
+        return self.ledger.restart(definition, replace(state, lagging={**state.lagging, **again}))
+
+    def resync(self, name: str) -> SinkState:
+        """Accept what a lapsed sink has lost, and let it go on with what is there now."""
+        self._store.refuse_read_only()
+        definition = self.ledger.definition(name)
+        head = self._head(definition)
+        state = self.ledger.standing(definition).state
+        state = replace(state, accepted=head.version, seen=0, fragment=-1)
+        if definition.feed == "changes":
+            self.ledger.replace(replace(definition, snapshot=head.version))
+            again = state.generation + 1
+            begin = end_of(head.version - 1)
+            state = replace(state, watermark=begin, lagging={}, generation=again)
+            hold_changes(self._store, definition, head.branch, head.version)
+        return self.ledger.restart(definition, state)
+
+    def _known(self, definition: SinkDefinition, sink: Sink, since: int) -> SinkState:
+        try:
+            standing = self.ledger.standing(definition)
+        except SinkStopped:
+            # Whoever replays says where to go on; the destination may know what came before.
+            return state_of(ask(definition, sink) or Recovered(since))
+        if standing.open is not None and since > standing.open.after:
+            raise InvalidOption(
+                f"Sink {definition.name!r} has begun to deliver what comes after "
+                f"{standing.open.after}. Deliver first, or replay since {standing.open.after}.",
+                since=since,
+            )
+        return standing.state
+
+    def _head(self, definition: SinkDefinition) -> Head:
+        return self._store.branches.head(definition.branch)
+
+    # Telling
+
+    def status(self, definition: SinkDefinition) -> SinkStatus:
+        ledger = self.ledger
+        paused = ledger.paused(definition.id)
+        state, in_flight, condition, reason = None, False, "current", ""
+        trouble = []
+        try:
+            standing = ledger.standing(definition)
+            state, in_flight = standing.state, standing.open is not None
+            if standing.open is not None:
+                trouble = list(ledger.progress(standing.open).trouble.values())
+            trouble += [lag.trouble for lag in state.lagging.values() if lag.trouble]
+            head = self._head(definition)
+            table = next(t for t in head.tables.states() if t.id == definition.table_id)
+            newest = self._newest(definition, head, table, state)
+            if newest > state.watermark or state.lagging or in_flight:
+                condition = "behind"
+            losses = find_losses(self._store.log, head.branch, definition, table, state)
+            if losses:
+                raise lapsed(definition, losses)
+        except StopIteration:
+            condition, reason, newest = "stopped", "its table was dropped", None
+        except (SinkLapsed, SnapshotExpired) as error:
+            condition, reason, newest = "lapsed", error.message, None
+        except TidelockError as error:
+            condition, reason, newest = "stopped", error.message, None
+        if trouble:
+            condition, reason = "failing", trouble[0].reason
+        if paused is not None:
+            condition, reason = "paused", paused.reason
+        shown = state or SinkState(0, definition.start)
+        return SinkStatus(
+            name=definition.name,
+            id=definition.id,
+            table=definition.table,
+            branch=definition.branch,
+            kind=definition.kind,
+            to=definition.to,
+            feed=definition.feed,
+            partition_by=definition.partition_by,
+            schedule=definition.schedule,
+            state=condition,  # type: ignore[arg-type]
+            reason=reason,
+            watermark=told(definition.feed, shown.watermark),
+            newest=None if newest is None else told(definition.feed, newest),
+            lagging=tuple(
+                LaggingPartition(path, told(definition.feed, lag.watermark), lag.trouble)
+                for path, lag in sorted(shown.lagging.items())
+            ),
+            quarantined=Quarantine(self._store.objects, definition).count(),
+            plan=shown.plan,
+            in_flight=in_flight,
+            retry_at=min((one.retry_at for one in trouble), default=None),
+            options=definition.options,
+        )
+
+    # Quarantine
+
+    def quarantine(self, name: str) -> Quarantine:
+        return Quarantine(self._store.objects, self.ledger.definition(name))
+
+    def resend(self, name: str, number: str | None) -> Resent:
+        self._store.refuse_read_only()
+        return resend(self._store, self.ledger.definition(name), number)
+
+    def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
+        self._store.refuse_read_only()
+        return discard(self._store, self.ledger.definition(name), number)
+
+    def _newest(
+        self, definition: SinkDefinition, head: Head, table: TableState, state: SinkState
+    ) -> int:
+        if state.seen == table.changed:
+            return state.watermark
+        feed = open_feed(
+            self._store, definition, head.branch, head.version, state.watermark, state.fragment
+        )
+        return feed.newest
+
+
+def _place(kind: str, to: str) -> str:
+    """Where to deliver, in a form that means the same to every process."""
+    if kind == "http" or ":" in kind or "://" in to:
+        return to
+    return str(Path(to).absolute())
+
+
+def _version(start: str, head: Head) -> int:
+    word, _, number = start.partition(":") if isinstance(start, str) else ("", "", "")
+    if word != "version" or not number.isdigit() or int(number) > head.version:
+        raise InvalidOption(
+            f"start={start!r} is none of {STARTS}, where N is a version from 0 to {head.version}.",
+            start=start,
+        )
+    return int(number)
+
+
+def _same_files(sink: FileSink, partition: str | None, since: int, version: int) -> dict[str, Lag]:
+    """The files that hold what is to be sent again, each to be written in its place."""
+    again: dict[str, list[Chunk]] = {}
+    for one in sink.listed():
+        if one.until > since and partition in (None, one.partition):
+            again.setdefault(one.partition, []).append(Chunk(one.after, one.until, one.rows))
+    found = {}
+    for path, chunks in again.items():
+        ordered = tuple(sorted(chunks, key=lambda chunk: chunk.after))
+        found[path] = Lag(ordered[0].after, ordered, version)
+    return found
+
+
+def failed(definition: SinkDefinition, error: TidelockError) -> DeliveryReport:
+    return DeliveryReport(definition.name, "failed", NOTHING, NOTHING, 0, reason=error.message)

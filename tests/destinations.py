@@ -1,0 +1,177 @@
+"""What file destinations hold, and whether that is what the lake says: row by row, by identity."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from tidelock import Lake
+from tidelock.deliver.files import FileSink, Listed
+from tidelock.deliver.kinds import open_sink
+from tidelock.deliver.sink import SentChunk
+from tidelock.errors import DestinationFailed
+from tidelock.model.sinks import Plan, SinkDefinition, SinkState
+from tidelock.store.holds import holds
+
+Row = dict[str, Any]
+
+
+def file_sink(lake: Lake, name: str) -> FileSink:
+    sink = open_sink(lake._sinks.ledger.definition(name))
+    assert isinstance(sink, FileSink)
+    return sink
+
+
+def files_at(lake: Lake, name: str) -> dict[str, bytes]:
+    """The files of a destination that hold rows."""
+    objects = file_sink(lake, name).objects
+    keys = [info.key for info in objects.list("") if not info.key.startswith("_tidelock/")]
+    return {key: objects.get(key) for key in keys}
+
+
+def rows_in(key: str, data: bytes) -> list[Row]:
+    rows: list[Row]
+    if key.endswith(".parquet"):
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    elif key.endswith(".jsonl"):
+        rows = [json.loads(line) for line in data.decode().splitlines()]
+    else:
+        rows = pa_csv.read_csv(io.BytesIO(data)).to_pylist()
+    return rows
+
+
+def rows_at(lake: Lake, name: str) -> list[Row]:
+    """Every row of a destination, as whoever reads all of its files finds them, file by file."""
+    return [row for key, data in sorted(files_at(lake, name).items()) for row in rows_in(key, data)]
+
+
+def rows_of_lake(lake: Lake, table: str, after: int = -1, **options: Any) -> list[Row]:
+    found: list[Row] = lake.read_since(table, after, limit=10_000_000, **options).rows.to_pylist()
+    return found
+
+
+def as_multiset(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(sorted(row.items())) for row in rows)
+
+
+def check_same(lake: Lake, name: str, expected: Iterable[Row]) -> None:
+    """A destination holds each of these rows once: by value, by identity, by count."""
+    found, wanted = rows_at(lake, name), list(expected)
+    sequences = Counter(row["_sequence"] for row in found)
+    twice = sorted(one for one, times in sequences.items() if times > 1)
+    assert not twice, f"delivered twice: {twice[:10]}"
+    missing = sorted({row["_sequence"] for row in wanted} - set(sequences))
+    assert not missing, f"not delivered: {missing[:10]}"
+    assert len(found) == len(wanted)
+    assert as_multiset(found) == as_multiset(wanted)
+
+
+def check_inserts(lake: Lake, name: str, table: str = "o") -> None:
+    """A destination holds what the lake's table does."""
+    check_same(lake, name, rows_of_lake(lake, table))
+    check_manifest(lake, name)
+
+
+def check_manifest(lake: Lake, name: str) -> list[Listed]:
+    """The manifest lists the files that are there, whose ranges follow each other."""
+    sink = file_sink(lake, name)
+    files = files_at(lake, name)
+    listed = sink.listed()
+    assert {one.path: one.size_bytes for one in listed} == {
+        key: len(data) for key, data in files.items()
+    }
+    assert len(listed) == len(files)
+    by_partition: defaultdict[str, list[Listed]] = defaultdict(list)
+    for one in listed:
+        by_partition[one.partition].append(one)
+        assert len(rows_in(one.path, files[one.path])) == one.rows
+    for partition, mine in by_partition.items():
+        for one, following in pairwise(sorted(mine, key=lambda one: one.after)):
+            assert one.after < one.until <= following.after
+            # A partition has no file for what came while it got no row.
+            assert partition or one.until == following.after, (one, following)
+    manifest, status = sink.manifest(), lake.sink_status(name)
+    assert manifest is not None
+    if status.feed == "inserts":
+        assert manifest.watermark == status.watermark
+    assert not manifest.lagging
+    assert status.state == "current", status
+    left = [hold.name for hold in holds(lake._store.objects) if hold.name.startswith("sink ")]
+    assert not [hold for hold in left if not hold.endswith(" changes")], left
+    return listed
+
+
+def age_posts(uri: str | Path, seconds: float = 3600.0) -> None:
+    """Let time pass for whoever delivered and was killed."""
+    moment = time.time() - seconds
+    for path in Path(uri, "_tidelock", "posts").rglob("*.json"):
+        os.utime(path, (moment, moment))
+
+
+@dataclass
+class FussySink:
+    """A folder with one file for each chunk, which takes nothing for the partitions in `refused`.
+
+    What it was sent is noted attempt by attempt: `attempts` tells chunk ids in their order.
+    """
+
+    folder: Path
+    rows_per_chunk: int = 3
+
+    def plan(self, plan: Plan, schema: pa.Schema) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> int:
+        with (self.folder / "attempts").open("a") as attempts:
+            attempts.write(f"{chunk.id}\n")
+        if chunk.path in refused(self.folder):
+            raise DestinationFailed(f"{chunk.path} is not wanted", sink="fussy")
+        lines = [json.dumps(row) + "\n" for batch in rows for row in batch.to_pylist()]
+        path = self.folder / f"{quote(chunk.id, safe='')}.jsonl"
+        assert not path.exists() or path.read_text() == "".join(lines), "repeated otherwise"
+        path.write_text("".join(lines))
+        return path.stat().st_size
+
+    def confirm(self, plan: Plan, state: SinkState) -> None:
+        """Every chunk is known to its readers already."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def rows(self) -> list[tuple[str, Row]]:
+        """Every row with the path of its partition."""
+        found = []
+        for path in sorted(self.folder.glob("*.jsonl")):
+            partition = unquote(path.name).split("/", 1)[1].rsplit("/", 1)[0]
+            found += [(partition, json.loads(line)) for line in path.read_text().splitlines()]
+        return found
+
+    def attempts(self) -> list[str]:
+        return (self.folder / "attempts").read_text().splitlines()
+
+
+def refuse(folder: str | Path, *paths: str) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder, "refused").write_text("\n".join(paths))
+
+
+def refused(folder: Path) -> list[str]:
+    path = folder / "refused"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def open_fussy(definition: SinkDefinition, options: Mapping[str, Any]) -> FussySink:
+    return FussySink(Path(definition.to))

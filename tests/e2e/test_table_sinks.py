@@ -1,0 +1,631 @@
+"""Iceberg and Delta tables that follow a table, read by others, through kills and lost answers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from tests.destinations import age_posts
+from tests.fault import deliverers
+from tests.lakes import end, run, start, wait_until
+from tests.own_sink import lines_at
+from tests.s3_server import LossyS3, S3Server, s3_bucket, s3_server
+
+import tidelock
+from tidelock import Lake
+from tidelock.deliver.contract import SinkContract, Story
+from tidelock.deliver.contract_rows import numbered
+from tidelock.deliver.kinds import open_sink
+from tidelock.deliver.sink import Sink
+from tidelock.errors import DestinationFailed, InvalidOption, SinkStopped
+from tidelock.model.sinks import SinkDefinition
+from tidelock.store.faults import recorded
+
+__all__ = ["s3_bucket", "s3_server"]
+
+KILLED = -signal.SIGKILL
+
+
+@dataclass
+class Tables:
+    """The tables of one format below a folder, each named as the sink that fills it."""
+
+    kind: str
+    folder: Path
+
+    def attach(self, lake: Lake, name: str = "w", **options: Any) -> None:
+        given = {"table": "o", "kind": self.kind, "rows_per_commit": 4} | options
+        lake.create_sink(name, to=self.place(name), **given)
+
+    def place(self, name: str = "w") -> str:
+        return str(self.folder / name)
+
+    def rows(self, name: str = "w") -> list[dict[str, Any]]:
+        return self.read(name).to_pylist()
+
+    def read(self, name: str = "w") -> pa.Table:
+        if self.kind == "delta":
+            return pa.table(DeltaTable(self.place(name)).to_pyarrow_table())
+        with iceberg(self.place(name)) as catalog:
+            return catalog.load_table(f"tidelock.{name}").scan().to_arrow()
+
+    def polars(self, name: str = "w") -> pa.Table:
+        if self.kind == "delta":
+            return pl.scan_delta(self.place(name)).collect().to_arrow()
+        with iceberg(self.place(name)) as catalog:
+            return pl.scan_iceberg(catalog.load_table(f"tidelock.{name}")).collect().to_arrow()
+
+    def commits(self, name: str = "w") -> int:
+        if self.kind == "delta":
+            return DeltaTable(self.place(name)).version()
+        with iceberg(self.place(name)) as catalog:
+            return len(catalog.load_table(f"tidelock.{name}").snapshots())
+
+    def append(self, rows: pa.Table, name: str = "w") -> None:
+        """Write to a table as somebody else does, who makes it if it is not there."""
+        if self.kind == "delta":
+            write_deltalake(self.place(name), rows, mode="append")
+            return
+        Path(self.place(name)).mkdir(parents=True, exist_ok=True)
+        with iceberg(self.place(name)) as catalog:
+            catalog.create_namespace_if_not_exists("tidelock")
+            table = catalog.create_table_if_not_exists(f"tidelock.{name}", rows.schema)
+            table.append(rows)
+
+    def drop(self, name: str = "w") -> None:
+        if self.kind == "delta":
+            for path in Path(self.place(name), "_delta_log").iterdir():
+                path.unlink()
+            return
+        with iceberg(self.place(name)) as catalog:
+            catalog.drop_table(f"tidelock.{name}")
+
+
+class iceberg:
+    """The catalog of a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._catalog = load_catalog(
+            "tidelock",
+            type="sql",
+            uri=f"sqlite:///{folder}/catalog.db",
+            warehouse=Path(folder).as_uri(),
+        )
+
+    def __enter__(self) -> Catalog:
+        return self._catalog
+
+    def __exit__(self, *_: object) -> None:
+        self._catalog.close()
+
+
+@pytest.fixture(params=["iceberg", "delta"])
+def tables(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Tables:
+    # Polars would rather plan with a package of its own, and says so.
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    return Tables(request.param, tmp_path / "tables")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return deliverers.make(str(tmp_path / "lake"))
+
+
+def as_multiset(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(sorted(row.items(), key=lambda item: item[0])) for row in rows)
+
+
+def check(lake: Lake, tables: Tables, name: str = "w") -> None:
+    """The destination holds the rows of the lake, each once."""
+    wanted = lake.read_since("o", limit=1_000_000).rows.to_pylist()
+    assert as_multiset(tables.rows(name)) == as_multiset(wanted)
+    assert lake.sink_status(name).state == "current"
+
+
+def deliver_elsewhere(lake: Lake, name: str = "w") -> None:
+    assert run(deliverers.deliver, lake.uri, name) == 0
+
+
+# What readers find
+
+
+@pytest.mark.parametrize("partition_by", [None, ["x"]])
+def test_inserted_rows_are_read_by_everybody_once(
+    lake: Lake, tables: Tables, partition_by: list[str] | None
+) -> None:
+    tables.attach(lake, partition_by=partition_by)
+    assert lake.deliver("w").rows == 6
+    deliverers.add(lake, range(10, 25))
+    assert lake.deliver("w").chunks == 4
+    assert lake.deliver("w").action == "idle"
+    check(lake, tables)
+    assert as_multiset(tables.polars().to_pylist()) == as_multiset(tables.rows())
+
+
+def test_changes_are_read_with_their_operation_and_version(lake: Lake, tables: Tables) -> None:
+    tables.attach(lake, feed="changes")
+    lake.deliver("w")
+    lake.run(lambda tx: tx.update("o", {"x": "x + 1"}, where="id < 3"))
+    lake.run(lambda tx: tx.delete("o", where="id = 5"))
+    lake.deliver("w")
+    rows = tables.rows()
+    count = Counter(row["_op"] for row in rows)
+    assert count == {"insert": 6, "update_before": 3, "update_after": 3, "delete": 1}
+    assert as_multiset(tables.polars().to_pylist()) == as_multiset(rows)
+    # Whoever adds up the changes gets the table.
+    state: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        sign = 1 if row["_op"] in ("insert", "update_after") else -1
+        state[row["id"], row["g"], row["x"]] += sign
+    now = lake.table("o").to_arrow().to_pylist()
+    assert +state == Counter((row["id"], row["g"], row["x"]) for row in now)
+
+
+def test_partitions_are_those_of_the_table(lake: Lake, tables: Tables) -> None:
+    tables.attach(lake, partition_by=["x"], rows_per_commit=100)
+    report = lake.deliver("w")
+    # One commit for all of them.
+    assert (report.chunks, report.rows) == (1, 6)
+    folders = {path.parent.name for path in Path(tables.place()).rglob("x=*/*.parquet")}
+    assert folders == {f"x={one * 3}" for one in range(6)}
+
+
+def test_an_empty_text_in_a_partition_column_is_not_lost_in_delta(
+    lake: Lake, tmp_path: Path
+) -> None:
+    tables = Tables("delta", tmp_path / "tables")
+    tables.attach(lake, partition_by=["g"])
+    report = lake.deliver("w")
+    assert report.action == "failed"
+    assert "cannot tell from NULL" in report.reason
+    assert "" not in [row["g"] for row in tables.rows()]
+    tables.attach(lake, "whole")
+    lake.deliver("whole")
+    check(lake, tables, "whole")
+
+
+# Kills
+
+
+def steps_of_a_delivery(lake: Lake, tables: Tables) -> list[tuple[str, int]]:
+    tables.attach(lake, "trial")
+    seen: Counter[str] = Counter()
+    steps = []
+    with recorded() as names:
+        lake.deliver("trial")
+    for name in names:
+        if name.startswith("deliver."):
+            seen[name] += 1
+            steps.append((name, seen[name]))
+    lake.drop_sink("trial")
+    return steps
+
+
+def test_a_deliverer_killed_at_any_step_is_followed_by_one_that_goes_on(
+    lake: Lake, tables: Tables
+) -> None:
+    steps = steps_of_a_delivery(lake, tables)
+    assert {"deliver.after_create", "deliver.mid_chunk", "deliver.after_chunk"} <= {
+        name for name, _ in steps
+    }
+    for number, (step, hit) in enumerate(steps):
+        name = f"w{number}"
+        tables.attach(lake, name)
+        code = run(deliverers.deliver, lake.uri, name, failpoints=f"{step}=kill@{hit}")
+        assert code == KILLED, f"{step} was not reached"
+        age_posts(lake.uri)
+        # The lake goes on meanwhile.
+        deliverers.add(lake, range(100 + number * 2, 102 + number * 2))
+        lake.deliver(name)
+        check(lake, tables, name)
+
+
+def test_a_deliverer_that_was_suspended_adds_nothing_when_it_wakes(
+    lake: Lake, tables: Tables, tmp_path: Path
+) -> None:
+    tables.attach(lake)
+    lake.deliver("w")
+    deliverers.add(lake, range(10, 13))
+    gate = tmp_path / "gate"
+    late = start(
+        deliverers.deliver_or_be_refused,
+        lake.uri,
+        "w",
+        str(tmp_path / "late"),
+        failpoints=f"deliver.mid_chunk=pause:{gate}@1",
+        lease_seconds=3600,
+    )
+    try:
+        wait_until(lambda: Path(f"{gate}.reached").exists())
+        # It has read the table and its rows, and commits after its successor has.
+        age_posts(lake.uri, 7200)
+        deliver_elsewhere(lake)
+        gate.touch()
+        wait_until(lambda: not late.is_alive())
+    finally:
+        end(late)
+    deliverers.add(lake, range(20, 23))
+    age_posts(lake.uri, 7200)
+    deliver_elsewhere(lake)
+    check(lake, tables)
+
+
+# Lost answers
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_again_in_delta(
+    lake: Lake, s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("test\n")
+    lossy = LossyS3(s3_server)
+    with lossy as proxy:
+        options = {
+            name: f"file:{secret}" if "access_key" in name else value
+            for name, value in proxy.storage_options.items()
+        }
+        to = f"s3://{s3_bucket}/w"
+        lake.create_sink("w", table="o", kind="delta", to=to, storage_options=options)
+        lake.deliver("w")
+        for number, faults in enumerate((["lost"], ["", "lost"], ["", "lost", "lost"])):
+            # The first is the data, the second the commit, the third what the library tries then.
+            deliverers.add(lake, range(number * 20 + 10, number * 20 + 20))
+            lossy.faults = list(faults)
+            wait_until(lambda: lake.deliver("w").action in ("delivered", "idle"))
+            assert lossy.faults == []
+    rows = DeltaTable(to, storage_options=s3_server.storage_options).to_pyarrow_table()
+    wanted = lake.read_since("o", limit=1000).rows.to_pylist()
+    assert as_multiset(pa.table(rows).to_pylist()) == as_multiset(wanted)
+
+
+class ForgetfulCatalog(SqlCatalog):
+    """A catalog whose answers are lost: what it was told to commit, it has."""
+
+    lost = 0
+
+    def commit_table(self, *arguments: Any, **named: Any) -> Any:
+        answer = super().commit_table(*arguments, **named)
+        if ForgetfulCatalog.lost:
+            ForgetfulCatalog.lost -= 1
+            raise CommitStateUnknownException("no answer")
+        return answer
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_again_in_iceberg(
+    lake: Lake, tmp_path: Path
+) -> None:
+    tables = Tables("iceberg", tmp_path / "tables")
+    Path(tables.place()).mkdir(parents=True)
+    catalog = {
+        "py-catalog-impl": f"{__name__}.ForgetfulCatalog",
+        "uri": f"sqlite:///{tables.place()}/catalog.db",
+    }
+    tables.attach(lake, catalog=catalog)
+    lake.deliver("w")
+    deliverers.add(lake, range(10, 20))
+    ForgetfulCatalog.lost = 1
+    report = lake.deliver("w")
+    assert (report.action, ForgetfulCatalog.lost) == ("failed", 0)
+    lake.deliver("w")
+    check(lake, tables)
+
+
+def test_others_may_write_to_the_table_at_the_same_time(lake: Lake, tables: Tables) -> None:
+    tables.attach(lake, rows_per_commit=1)
+    lake.deliver("w")
+    deliverers.add(lake, range(10, 30))
+    foreign = tables.read().slice(0, 1).set_column(0, "id", pa.array([-1], pa.int64()))
+    foreign = foreign.cast(tables.read().schema)
+    stop = threading.Event()
+    added = []
+
+    def write_on() -> None:
+        while not stop.is_set():
+            try:
+                tables.append(foreign)
+                added.append(1)
+            except Exception:  # noqa: BLE001 - whoever loses a race tries again
+                continue
+
+    other = threading.Thread(target=write_on)
+    other.start()
+    try:
+        wait_until(lambda: lake.deliver("w").action in ("delivered", "idle"))
+    finally:
+        stop.set()
+        other.join()
+    assert len(added) > 3
+    rows = tables.rows()
+    assert sum(row["id"] == -1 for row in rows) == len(added)
+    mine = [row for row in rows if row["id"] != -1]
+    assert as_multiset(mine) == as_multiset(lake.read_since("o", limit=1000).rows.to_pylist())
+
+
+# What the lake forgets
+
+
+def state_of(lake: Lake, name: str = "w") -> Path:
+    return Path(lake.uri, "_tidelock", "sinks", lake.sink_status(name).id, "state.json")
+
+
+def delete(path: Path, older: bytes) -> None:
+    path.unlink()
+
+
+def truncate(path: Path, older: bytes) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def put_back(path: Path, older: bytes) -> None:
+    path.write_bytes(older)
+
+
+def lose_plans(path: Path, older: bytes) -> None:
+    for plan in path.parent.glob("plans/*.json"):
+        plan.unlink()
+
+
+def lose_all(path: Path, older: bytes) -> None:
+    path.unlink()
+    lose_plans(path, older)
+
+
+def put_all_back(path: Path, older: bytes) -> None:
+    path.write_bytes(older)
+    lose_plans(path, older)
+
+
+def corrupt_plan(path: Path, older: bytes) -> None:
+    max(path.parent.glob("plans/*.json")).write_text("{")
+
+
+DAMAGES = [delete, truncate, put_back, lose_plans, lose_all, put_all_back, corrupt_plan]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("crash", ["", "after_intent", "after_chunk", "before_clear"])
+def test_what_the_lake_has_forgotten_the_destination_tells(
+    lake: Lake, tables: Tables, damage: Callable[[Path, bytes], None], crash: str
+) -> None:
+    tables.attach(lake)
+    lake.deliver("w")
+    older = state_of(lake).read_bytes()
+    deliverers.add(lake, range(10, 20))
+    lake.deliver("w")
+    deliverers.add(lake, range(30, 40))
+    if crash:
+        code = run(deliverers.deliver, lake.uri, "w", failpoints=f"deliver.{crash}=kill@1")
+        assert code == KILLED
+        age_posts(lake.uri)
+    damage(state_of(lake), older)
+    deliverers.add(lake, range(50, 53))
+    lake.deliver("w")
+    check(lake, tables)
+
+
+@pytest.mark.parametrize("damage", [lose_plans, lose_all, put_all_back])
+def test_a_destination_that_cannot_tell_stops_until_somebody_says_where_to_go_on(
+    lake: Lake, tmp_path: Path, damage: Callable[[Path, bytes], None]
+) -> None:
+    place = str(tmp_path / "rows.db")
+    lake.create_sink("w", table="o", kind="tests.own_sink:open_sqlite", to=place)
+    older = state_of(lake).read_bytes()
+    lake.deliver("w")
+    reached = lake.sink_status("w").watermark
+    deliverers.add(lake, range(10, 20))
+    if damage is put_all_back:
+        # Without its plan, a state that was never delivered from is as good as new.
+        lake.deliver("w")
+        older = state_of(lake).read_bytes()
+        reached = lake.sink_status("w").watermark
+        deliverers.add(lake, range(20, 30))
+    damage(state_of(lake), older)
+    with pytest.raises(SinkStopped, match="tidelock sink replay w --since"):
+        lake.deliver("w")
+    lake.replay("w", since=reached)
+    lake.deliver("w")
+    wanted = lake.read_since("o", limit=1000).rows.to_pylist()
+    assert as_multiset(lines_at(place)) == as_multiset(wanted)
+
+
+# Sending again, and tables of others
+
+
+@pytest.mark.parametrize("feed", ["inserts", "changes"])
+def test_a_replay_takes_back_and_sends_again_without_doubling(
+    lake: Lake, tables: Tables, feed: str
+) -> None:
+    tables.attach(lake, feed=feed, partition_by=["x"])
+    lake.deliver("w")
+    version = lake.snapshot().version
+    deliverers.add(lake, range(10, 20))
+    lake.run(lambda tx: tx.update("o", {"g": "'new'"}, where="id = 12"))
+    lake.deliver("w")
+    before = as_multiset(tables.rows())
+    commits = tables.commits()
+    lake.replay("w", since=3 if feed == "inserts" else version)
+    assert lake.deliver("w").rows == 12
+    assert tables.commits() > commits
+    assert as_multiset(tables.rows()) == before
+    lake.replay("w")
+    code = run(deliverers.deliver, lake.uri, "w", failpoints="deliver.after_chunk=kill@2")
+    assert code == KILLED
+    age_posts(lake.uri)
+    lake.deliver("w")
+    assert as_multiset(tables.rows()) == before
+    with pytest.raises(InvalidOption, match="Replay all of it"):
+        lake.replay("w", partition="x=3")
+
+
+def test_a_table_that_was_dropped_is_missed_and_made_again_by_a_replay(
+    lake: Lake, tables: Tables
+) -> None:
+    tables.attach(lake)
+    lake.deliver("w")
+    tables.drop()
+    deliverers.add(lake, range(10, 20))
+    report = lake.deliver("w")
+    assert report.action == "failed"
+    assert "is gone" in report.reason
+    assert "tidelock sink replay w" in report.reason
+    lake.replay("w")
+    lake.deliver("w")
+    check(lake, tables)
+
+
+def test_two_sinks_do_not_fill_one_table(lake: Lake, tables: Tables) -> None:
+    tables.attach(lake)
+    lake.deliver("w")
+    lake.drop_sink("w")
+    tables.attach(lake)
+    report = lake.deliver("w")
+    assert report.action == "failed"
+    assert "belongs to another sink" in report.reason
+    assert len(tables.rows()) == 6
+
+
+FOREIGN = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("g", pa.string()),
+        ("x", pa.int64()),
+        ("note", pa.string()),
+        ("_sequence", pa.int64()),
+    ]
+)
+
+
+def test_a_table_of_somebody_else_is_added_to_if_its_columns_fit(
+    lake: Lake, tables: Tables
+) -> None:
+    theirs = {"id": -1, "g": "theirs", "x": 0, "note": "kept", "_sequence": None}
+    tables.append(pa.Table.from_pylist([theirs], FOREIGN))
+    tables.attach(lake)
+    lake.deliver("w")
+    deliverers.add(lake, range(10, 20))
+    lake.deliver("w")
+    wanted = lake.read_since("o", limit=1000).rows.to_pylist()
+    wanted = [theirs, *({**row, "note": None} for row in wanted)]
+    assert as_multiset(tables.rows()) == as_multiset(wanted)
+    with pytest.raises(InvalidOption, match="rows of others"):
+        lake.replay("w")
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (pa.field("x", pa.string()), "'x' is STRING there and BIGINT here"),
+        (pa.field("X", pa.int64()), "'X' is written 'x' in the lake"),
+        (pa.field("more", pa.int64(), nullable=False), "'more' is required"),
+    ],
+    ids=["type", "case", "required"],
+)
+def test_a_table_whose_columns_do_not_fit_is_refused_and_the_difference_told(
+    lake: Lake, tables: Tables, field: pa.Field, said: str
+) -> None:
+    schema = pa.schema([field, ("id", pa.int64()), ("_sequence", pa.int64())])
+    tables.append(schema.empty_table())
+    tables.attach(lake)
+    report = lake.deliver("w")
+    assert report.action == "failed"
+    assert said in report.reason
+    assert tables.rows() == []
+
+
+# Columns that come and go
+
+
+class Placed(SinkContract):
+    """Plans sent without a lake, to a table at a place."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def open(self, definition: SinkDefinition) -> Sink:
+        return open_sink(
+            replace(
+                definition,
+                kind=self._tables.kind,
+                to=self._tables.place(definition.name),
+            )
+        )
+
+    def read_back(self, definition: SinkDefinition) -> pa.Table:
+        return self._tables.read(definition.name)
+
+    def held(self, rows: pa.Table) -> pa.Table:
+        for name in self.read_back(self.define()).schema.names:
+            if name not in rows.schema.names:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
+        return rows
+
+
+NESTED = pa.list_(pa.struct([("a", pa.date32())]))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int16(), pa.decimal128(9, 2), pa.timestamp("us"), NESTED], ids=str
+)
+def test_a_new_column_is_added_with_the_first_rows_that_have_it(
+    tables: Tables, kind: pa.DataType
+) -> None:
+    story = Story(Placed(tables), numbered(5))
+    story.deliver()
+    rows = numbered(5, begin=10)
+    field = pa.field("new", kind, nullable=False)
+    column = pa.array([[{"a": None}] if kind == NESTED else 7] * 5, kind)
+    story.deliver(rows.append_column(field, column))
+    story.deliver_again()
+    story.check()
+
+
+def test_a_column_that_is_gone_or_of_another_type_fails_with_its_name(tables: Tables) -> None:
+    story = Story(Placed(tables), numbered(5))
+    story.deliver()
+    for rows, said in (
+        (numbered(5, begin=10).drop_columns(["region"]), "'region' is no longer in the lake"),
+        (
+            numbered(5, begin=10).set_column(1, "region", pa.array(range(5), pa.int64())),
+            "'region' is STRING there and BIGINT here",
+        ),
+    ):
+        story.begin(rows)
+        with pytest.raises(DestinationFailed, match=said):
+            story.deliver_again()
+    assert tables.read("contract").num_rows == 5
+
+
+# Settings
+
+
+def test_secrets_of_a_catalog_are_kept_as_references(lake: Lake, tmp_path: Path) -> None:
+    catalog = {"type": "rest", "uri": "http://127.0.0.1:1", "token": "plain"}
+    with pytest.raises(InvalidOption, match="token='env:NAME'"):
+        lake.create_sink("w", table="o", kind="iceberg", to="s3://bucket/w", catalog=catalog)
+    with pytest.raises(InvalidOption, match="no namespace"):
+        lake.create_sink("w", table="o", kind="iceberg", to=str(tmp_path / "w"), identifier="w")
+    assert [sink.name for sink in lake.sinks()] == []
+
+
+def test_a_lake_delivers_to_a_sink_that_its_user_wrote(lake: Lake, tmp_path: Path) -> None:
+    place = str(tmp_path / "rows.db")
+    lake.create_sink("w", table="o", kind="tests.own_sink:open_sqlite", to=place)
+    deliverers.add(lake, range(10, 300))
+    with tidelock.open(lake.uri) as other:
+        other.deliver("w")
+    wanted = lake.read_since("o", limit=1000).rows.to_pylist()
+    assert as_multiset(lines_at(place)) == as_multiset(wanted)

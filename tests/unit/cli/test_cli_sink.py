@@ -1,0 +1,118 @@
+"""Sinks from the shell: added, delivered to, watched, paused, replayed and dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.command_line import Cli
+
+
+@pytest.fixture
+def sink(shop: Cli) -> Cli:
+    """The shop with two orders, and a sink that follows them."""
+    load(shop, "1,ada,10.00\n2,grace,20.00\n")
+    shop("sink", "add", "files", "--table", "orders", "--kind", "jsonl", "--to", "files")
+    return shop
+
+
+def load(cli: Cli, rows: str) -> None:
+    cli("load", "orders", "--format", "csv", stdin=f"id,customer,amount\n{rows}".encode())
+
+
+def delivered(folder: str = "files") -> list[int]:
+    """The keys of all delivered rows, in the order of the files."""
+    files = sorted(Path(folder).rglob("*.jsonl"))
+    return [json.loads(line)["id"] for file in files for line in file.read_text().splitlines()]
+
+
+def deliver(cli: Cli, *arguments: object) -> tuple[str, int]:
+    (report,) = cli("sink", "deliver", *arguments, "--json").document
+    return report["action"], report["rows"]
+
+
+def test_a_sink_gets_what_is_new_once(sink: Cli) -> None:
+    assert deliver(sink) == ("delivered", 2)
+    assert deliver(sink, "files") == ("idle", 0)
+    load(sink, "3,ada,1.00\n")
+    assert deliver(sink, "files") == ("delivered", 1)
+    assert delivered() == [1, 2, 3]
+
+
+def test_sinks_are_listed_with_where_they_stand(sink: Cli) -> None:
+    (before,) = sink("sink", "list", "--json").document
+    assert (before["state"], before["watermark"], before["newest"]) == ("behind", -1, 1)
+    deliver(sink)
+    assert "current" in sink("sink", "list").out
+    assert "watermark    1 of 1" in sink("sink", "status", "files").out
+
+
+def test_a_paused_sink_gets_nothing_until_it_is_resumed(sink: Cli) -> None:
+    sink("sink", "pause", "files", "--reason", "disk is full")
+    assert deliver(sink) == ("paused", 0)
+    assert "disk is full" in sink("sink", "status", "files").out
+    sink("sink", "resume", "files")
+    assert deliver(sink) == ("delivered", 2)
+
+
+def test_a_replay_writes_the_same_files_again(sink: Cli) -> None:
+    deliver(sink)
+    (file,) = Path("files").glob("*.jsonl")
+    content = file.read_bytes()
+    file.unlink()
+    sink("sink", "replay", "files")
+    assert deliver(sink) == ("delivered", 2)
+    assert file.read_bytes() == content
+
+
+def test_partitions_and_options_are_given_on_the_command_line(shop: Cli) -> None:
+    load(shop, "1,ada,10.00\n2,grace,20.00\n3,ada,30.00\n")
+    given = ["--partition-by", "customer", "--option", "rows_per_file=1"]
+    place = ["--table", "orders", "--kind", "jsonl", "--to", "parts"]
+    shop("sink", "add", "parts", *place, *given)
+    (report,) = shop("sink", "deliver", "parts", "--json").document
+    paths = {part["path"]: part["chunks"] for part in report["partitions"]}
+    assert paths == {"customer=ada": 2, "customer=grace": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--kind", "parqet"], "Did you mean 'parquet'?"),
+        (["--option", "token=abc"], "no option 'token'"),
+        (["--option", "token"], "NAME=VALUE"),
+        (["--start", "yesterday"], "none of beginning, now, version:N"),
+        (["--schedule", "often"], "often"),
+        (["--partition-by", "colour"], "colour"),
+        (["--table", "ordres"], "Did you mean 'orders'?"),
+    ],
+)
+def test_what_is_wrong_is_named(shop: Cli, wrong: list[str], said: str) -> None:
+    given = {"--table": "orders", "--kind": "parquet", "--to": "x"}
+    given.update({wrong[0]: wrong[1]})
+    arguments = [part for pair in given.items() for part in pair]
+    done = shop("sink", "add", "x", *arguments, code=3)
+    assert said in done.err
+    assert shop("sink", "list", "--json").document == []
+
+
+def test_unknown_and_dropped_sinks_are_told(sink: Cli) -> None:
+    assert "Did you mean 'files'?" in sink("sink", "status", "file", code=3).err
+    again = ["--table", "orders", "--kind", "csv", "--to", "other"]
+    assert "already" in sink("sink", "add", "files", *again, code=3).err
+    sink("sink", "drop", "files")
+    assert "No sinks yet" in sink("sink", "list").out
+
+
+def test_a_sink_whose_table_is_gone_says_so(sink: Cli) -> None:
+    sink("table", "drop", "orders")
+    assert "was dropped" in sink("sink", "deliver", "files", code=10).err
+    done = sink("sink", "deliver", "--json", code=10, answers=True)
+    assert done.document[0]["action"] == "failed"
+
+
+def test_a_run_delivers_too(sink: Cli) -> None:
+    done = sink("run", "--once")
+    assert "files: delivered, 2 rows in 1 chunks" in done.out
+    assert delivered() == [1, 2]
