@@ -121,11 +121,15 @@ def age_posts(uri: str | Path, seconds: float = 3600.0) -> None:
         os.utime(path, (moment, moment))
 
 
+CONFIRMATION = "the confirmation"
+
+
 @dataclass
 class FussySink:
-    """A folder with one file for each chunk, which takes nothing for the partitions in `refused`.
+    """A folder with one file for each chunk, which its readers know once it is confirmed.
 
-    What it was sent is noted attempt by attempt: `attempts` tells chunk ids in their order.
+    It takes nothing for the partitions that are refused, and confirms nothing if that is. What it
+    was sent is noted: `attempts` tells the ids of chunks in their order.
     """
 
     folder: Path
@@ -139,20 +143,31 @@ class FussySink:
             attempts.write(f"{chunk.id}\n")
         if chunk.path in refused(self.folder):
             raise DestinationFailed(f"{chunk.path} is not wanted", sink="fussy")
-        lines = [json.dumps(row) + "\n" for batch in rows for row in batch.to_pylist()]
-        path = self.folder / f"{quote(chunk.id, safe='')}.jsonl"
-        assert not path.exists() or path.read_text() == "".join(lines), "repeated otherwise"
-        path.write_text("".join(lines))
-        return path.stat().st_size
+        text = "".join(json.dumps(row) + "\n" for batch in rows for row in batch.to_pylist())
+        for path in (self._path(chunk, "written"), self._path(chunk, "jsonl")):
+            assert not path.exists() or path.read_text() == text, "repeated otherwise"
+        self._path(chunk, "written").write_text(text)
+        return len(text)
 
     def confirm(self, plan: Plan, state: SinkState) -> None:
-        """Every chunk is known to its readers already."""
+        if CONFIRMATION in refused(self.folder):
+            raise DestinationFailed("nothing is confirmed now", sink="fussy")
+        for part in plan.parts:
+            for one in part.chunks:
+                if one.until <= state.watermark_of(part.path):
+                    place = (plan.sink_id, "inserts", part.path, one, plan.generation)
+                    chunk = SentChunk(*place, pa.schema([]))  # type: ignore[arg-type]
+                    if not self._path(chunk, "jsonl").exists():
+                        self._path(chunk, "written").rename(self._path(chunk, "jsonl"))
 
     def close(self) -> None:
         """Nothing is open."""
 
+    def _path(self, chunk: SentChunk, suffix: str) -> Path:
+        return self.folder / f"{quote(chunk.id, safe='')}.{suffix}"
+
     def rows(self) -> list[tuple[str, Row]]:
-        """Every row with the path of its partition."""
+        """Every row that is confirmed, with the path of its partition."""
         found = []
         for path in sorted(self.folder.glob("*.jsonl")):
             partition = unquote(path.name).split("/", 1)[1].rsplit("/", 1)[0]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.destinations import (
+    CONFIRMATION,
     FussySink,
     as_multiset,
     check_inserts,
@@ -315,13 +316,32 @@ def check_fussy(lake: Lake, fussy: FussySink, gone: set[int]) -> None:
     assert all(path == f"g={names.get(row['g'], row['g'])}" for path, row in found)
 
 
+def test_what_a_partition_sent_to_catch_up_and_was_not_confirmed_is_sent_again(
+    lake: Lake, out: str
+) -> None:
+    lake.create_sink("p", table="o", kind=KIND, to=out, partition_by=["g"])
+    add(lake, range(30))
+    refuse(out, "g=EU")
+    lake.deliver("p")
+    refuse(out, CONFIRMATION)
+    add(lake, range(30, 40))
+    for _ in range(2):
+        assert lake.deliver("p").action == "failed"
+    assert Counter(path for path, _ in FussySink(Path(out)).rows()) == {"g=US": 15}
+    refuse(out)
+    assert lake.deliver("p").action == "delivered"
+    check_fussy(lake, FussySink(Path(out)), gone=set())
+    assert lake.deliver("p").action == "idle"
+
+
 def test_partitions_that_stop_and_go_on_at_random_get_everything_once(lake: Lake, out: str) -> None:
     chance = random.Random(11)
     groups = ["a", "b", "c", "d"]
     lake.create_sink("p", table="o", kind=KIND, to=out, partition_by=["g"])
     for number in range(15):
         add(lake, range(number * 20, number * 20 + chance.randint(1, 20)), groups)
-        refuse(out, *[f"g={one}" for one in groups if chance.random() < 0.4])
+        unwanted = [f"g={one}" for one in groups if chance.random() < 0.4]
+        refuse(out, *unwanted, *([CONFIRMATION] if chance.random() < 0.3 else []))
         lake.deliver("p")
         if chance.random() < 0.3:
             lake.optimize()

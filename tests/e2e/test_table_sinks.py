@@ -5,16 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog import Catalog, load_catalog
+from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from tests.destinations import age_posts
@@ -22,6 +19,7 @@ from tests.fault import deliverers
 from tests.lakes import end, run, start, wait_until
 from tests.own_sink import lines_at
 from tests.s3_server import LossyS3, S3Server, s3_bucket, s3_server
+from tests.table_destinations import Tables, as_multiset, check, tables
 
 import tidelock
 from tidelock import Lake
@@ -29,111 +27,18 @@ from tidelock.deliver.contract import SinkContract, Story
 from tidelock.deliver.contract_rows import numbered
 from tidelock.deliver.kinds import open_sink
 from tidelock.deliver.sink import Sink
-from tidelock.errors import DestinationFailed, InvalidOption, SinkStopped
+from tidelock.errors import DestinationFailed, InvalidOption
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store.faults import recorded
 
-__all__ = ["s3_bucket", "s3_server"]
+__all__ = ["s3_bucket", "s3_server", "tables"]
 
 KILLED = -signal.SIGKILL
-
-
-@dataclass
-class Tables:
-    """The tables of one format below a folder, each named as the sink that fills it."""
-
-    kind: str
-    folder: Path
-
-    def attach(self, lake: Lake, name: str = "w", **options: Any) -> None:
-        given = {"table": "o", "kind": self.kind, "rows_per_commit": 4} | options
-        lake.create_sink(name, to=self.place(name), **given)
-
-    def place(self, name: str = "w") -> str:
-        return str(self.folder / name)
-
-    def rows(self, name: str = "w") -> list[dict[str, Any]]:
-        return self.read(name).to_pylist()
-
-    def read(self, name: str = "w") -> pa.Table:
-        if self.kind == "delta":
-            return pa.table(DeltaTable(self.place(name)).to_pyarrow_table())
-        with iceberg(self.place(name)) as catalog:
-            return catalog.load_table(f"tidelock.{name}").scan().to_arrow()
-
-    def polars(self, name: str = "w") -> pa.Table:
-        if self.kind == "delta":
-            return pl.scan_delta(self.place(name)).collect().to_arrow()
-        with iceberg(self.place(name)) as catalog:
-            return pl.scan_iceberg(catalog.load_table(f"tidelock.{name}")).collect().to_arrow()
-
-    def commits(self, name: str = "w") -> int:
-        if self.kind == "delta":
-            return DeltaTable(self.place(name)).version()
-        with iceberg(self.place(name)) as catalog:
-            return len(catalog.load_table(f"tidelock.{name}").snapshots())
-
-    def append(self, rows: pa.Table, name: str = "w") -> None:
-        """Write to a table as somebody else does, who makes it if it is not there."""
-        if self.kind == "delta":
-            write_deltalake(self.place(name), rows, mode="append")
-            return
-        Path(self.place(name)).mkdir(parents=True, exist_ok=True)
-        with iceberg(self.place(name)) as catalog:
-            catalog.create_namespace_if_not_exists("tidelock")
-            table = catalog.create_table_if_not_exists(f"tidelock.{name}", rows.schema)
-            table.append(rows)
-
-    def drop(self, name: str = "w") -> None:
-        if self.kind == "delta":
-            for path in Path(self.place(name), "_delta_log").iterdir():
-                path.unlink()
-            return
-        with iceberg(self.place(name)) as catalog:
-            catalog.drop_table(f"tidelock.{name}")
-
-
-class iceberg:
-    """The catalog of a folder."""
-
-    def __init__(self, folder: str) -> None:
-        self._catalog = load_catalog(
-            "tidelock",
-            type="sql",
-            uri=f"sqlite:///{folder}/catalog.db",
-            warehouse=Path(folder).as_uri(),
-        )
-
-    def __enter__(self) -> Catalog:
-        return self._catalog
-
-    def __exit__(self, *_: object) -> None:
-        self._catalog.close()
-
-
-@pytest.fixture(params=["iceberg", "delta"])
-def tables(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Tables:
-    # Polars would rather plan with a package of its own, and says so.
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    return Tables(request.param, tmp_path / "tables")
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return deliverers.make(str(tmp_path / "lake"))
-
-
-def as_multiset(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(sorted(row.items(), key=lambda item: item[0])) for row in rows)
-
-
-def check(lake: Lake, tables: Tables, name: str = "w") -> None:
-    """The destination holds the rows of the lake, each once."""
-    wanted = lake.read_since("o", limit=1_000_000).rows.to_pylist()
-    assert as_multiset(tables.rows(name)) == as_multiset(wanted)
-    assert lake.sink_status(name).state == "current"
 
 
 def deliver_elsewhere(lake: Lake, name: str = "w") -> None:
@@ -353,93 +258,6 @@ def test_others_may_write_to_the_table_at_the_same_time(lake: Lake, tables: Tabl
     assert sum(row["id"] == -1 for row in rows) == len(added)
     mine = [row for row in rows if row["id"] != -1]
     assert as_multiset(mine) == as_multiset(lake.read_since("o", limit=1000).rows.to_pylist())
-
-
-# What the lake forgets
-
-
-def state_of(lake: Lake, name: str = "w") -> Path:
-    return Path(lake.uri, "_tidelock", "sinks", lake.sink_status(name).id, "state.json")
-
-
-def delete(path: Path, older: bytes) -> None:
-    path.unlink()
-
-
-def truncate(path: Path, older: bytes) -> None:
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def put_back(path: Path, older: bytes) -> None:
-    path.write_bytes(older)
-
-
-def lose_plans(path: Path, older: bytes) -> None:
-    for plan in path.parent.glob("plans/*.json"):
-        plan.unlink()
-
-
-def lose_all(path: Path, older: bytes) -> None:
-    path.unlink()
-    lose_plans(path, older)
-
-
-def put_all_back(path: Path, older: bytes) -> None:
-    path.write_bytes(older)
-    lose_plans(path, older)
-
-
-def corrupt_plan(path: Path, older: bytes) -> None:
-    max(path.parent.glob("plans/*.json")).write_text("{")
-
-
-DAMAGES = [delete, truncate, put_back, lose_plans, lose_all, put_all_back, corrupt_plan]
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("crash", ["", "after_intent", "after_chunk", "before_clear"])
-def test_what_the_lake_has_forgotten_the_destination_tells(
-    lake: Lake, tables: Tables, damage: Callable[[Path, bytes], None], crash: str
-) -> None:
-    tables.attach(lake)
-    lake.deliver("w")
-    older = state_of(lake).read_bytes()
-    deliverers.add(lake, range(10, 20))
-    lake.deliver("w")
-    deliverers.add(lake, range(30, 40))
-    if crash:
-        code = run(deliverers.deliver, lake.uri, "w", failpoints=f"deliver.{crash}=kill@1")
-        assert code == KILLED
-        age_posts(lake.uri)
-    damage(state_of(lake), older)
-    deliverers.add(lake, range(50, 53))
-    lake.deliver("w")
-    check(lake, tables)
-
-
-@pytest.mark.parametrize("damage", [lose_plans, lose_all, put_all_back])
-def test_a_destination_that_cannot_tell_stops_until_somebody_says_where_to_go_on(
-    lake: Lake, tmp_path: Path, damage: Callable[[Path, bytes], None]
-) -> None:
-    place = str(tmp_path / "rows.db")
-    lake.create_sink("w", table="o", kind="tests.own_sink:open_sqlite", to=place)
-    older = state_of(lake).read_bytes()
-    lake.deliver("w")
-    reached = lake.sink_status("w").watermark
-    deliverers.add(lake, range(10, 20))
-    if damage is put_all_back:
-        # Without its plan, a state that was never delivered from is as good as new.
-        lake.deliver("w")
-        older = state_of(lake).read_bytes()
-        reached = lake.sink_status("w").watermark
-        deliverers.add(lake, range(20, 30))
-    damage(state_of(lake), older)
-    with pytest.raises(SinkStopped, match="tidelock sink replay w --since"):
-        lake.deliver("w")
-    lake.replay("w", since=reached)
-    lake.deliver("w")
-    wanted = lake.read_since("o", limit=1000).rows.to_pylist()
-    assert as_multiset(lines_at(place)) == as_multiset(wanted)
 
 
 # Sending again, and tables of others

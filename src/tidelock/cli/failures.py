@@ -65,6 +65,10 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ("or use cascade=True", "or use --cascade"),
     ("create_or_replace_stream_table replaces a stream table", "--replace replaces one"),
     ("Replace it with lake.create_or_replace_stream_table", "Replace it: tidelock stream create"),
+    (
+        "first with lake.drop_stream_table, or create it again in the same transaction",
+        "first: tidelock stream drop",
+    ),
     ("lake.stream_tables() lists those", "`tidelock stream list` shows those"),
     ("or use refresh_mode='auto'", "or use --mode auto"),
     ("refresh_mode is 'incremental_strict'", "its mode is 'incremental_strict'"),

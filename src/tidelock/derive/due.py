@@ -103,7 +103,7 @@ def _vote(member: MemberState, now: datetime) -> Due | None:
 
 def suspension(reason: str) -> str:
     """That a table is suspended, why, and what to do about it."""
-    return f"suspended: {reason.rstrip('. ')}; resume it once that is mended"
+    return f"suspended: {reason.rstrip('. ')}; it goes on once it is resumed"
 
 
 def _told(moment: datetime) -> str:

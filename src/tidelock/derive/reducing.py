@@ -20,8 +20,9 @@ from tidelock.derive.provenance import Edge, Origin, Trace, Traced
 from tidelock.store.keys import find_rows
 from tidelock.store.tables import Dataset
 
-KEYS_MAX = 20_000
-"""Above this many values a lookup costs more than letting the engine read the table."""
+KEYS_MAX = 200_000
+"""Above this many values the engine reads the table. Below, even where the values are found by a
+pass over the table, that costs less than the engine's own scan of it."""
 ROWS_MAX = 500_000
 
 

@@ -15,6 +15,7 @@ FAMILIES = {
     errors.FormatError: 7,
     errors.EngineError: 8,
     errors.RefreshFailed: 9,
+    errors.DeliveryError: 10,
 }
 
 

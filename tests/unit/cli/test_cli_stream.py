@@ -168,6 +168,9 @@ def test_a_table_that_is_read_is_dropped_with_its_readers_or_not_at_all(stream: 
     stream("stream", "create", "totals", "--query", TOTALS)
     stream("stream", "create", "big", "--query", BIG)
     assert "--cascade" in stream("stream", "drop", "totals", code=3).err
+    refused = stream("table", "drop", "orders", code=3).err
+    assert "'orders' is read by 'totals'" in refused
+    assert "tidelock stream drop" in refused
     assert "big, totals" in stream("stream", "drop", "totals", "--cascade").out
     assert stream("stream", "list", "--json").document == []
 

@@ -79,7 +79,7 @@ def test_a_suspended_member_holds_its_whole_group(policy: SchedulePolicy) -> Non
     broken = member("b", changed=True, suspended="division by zero")
     decided = decide([member("a", changed=True), broken], NOW, policy)
     assert not decided.due
-    assert decided.reason == "'b' is suspended: division by zero; resume it once that is mended"
+    assert decided.reason == "'b' is suspended: division by zero; it goes on once it is resumed"
 
 
 def test_a_member_that_backs_off_holds_its_group_until_the_time_has_come() -> None:
