@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,14 +159,14 @@ def first_export() -> Iterator[Claim]:
 
 
 class _Receiver(BaseHTTPRequestHandler):
-    """Reads what it is sent, counts the lines and says yes."""
+    """Does the least that a receiver of rows does: parses each of them."""
 
     protocol_version = "HTTP/1.1"
-    received = 0
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        type(self).received += body.count(b"\n")
+        parsed = [json.loads(line) for line in body.splitlines()]
+        assert parsed
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -202,7 +203,7 @@ def http_export() -> Iterator[Claim]:
             _post_all(address, prepared)
             exports, bares = in_turns(ours, lambda _: _post_all(address, prepared), 5)
             yield Claim(
-                "HTTP export against a bare loop over prepared chunks, in rows per second",
+                "HTTP export to a receiver that parses rows against a bare loop (rows per second)",
                 middle(bares) / middle(exports),
                 0.6,
                 at_least=True,

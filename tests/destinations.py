@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,14 @@ CONFIRMATION = "the confirmation"
 class FussySink:
     """A folder with one file for each chunk, which its readers know once it is confirmed.
 
-    It takes nothing for the partitions that are refused, and confirms nothing if that is. What it
-    was sent is noted: `attempts` tells the ids of chunks in their order.
+    It takes nothing for partitions that are refused (`g=a`), or only so many chunks in a tick
+    (`g=a@2`), and confirms nothing if that is refused. What it was sent is noted: `attempts` tells
+    the ids of chunks in their order.
     """
 
     folder: Path
     rows_per_chunk: int = 3
+    taken: Counter[str] = field(default_factory=Counter)
 
     def plan(self, plan: Plan, schema: pa.Schema) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +144,9 @@ class FussySink:
     def write(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> int:
         with (self.folder / "attempts").open("a") as attempts:
             attempts.write(f"{chunk.id}\n")
-        if chunk.path in refused(self.folder):
+        self.taken[chunk.path] += 1
+        limits = dict(one.partition("@")[::2] for one in refused(self.folder))
+        if self.taken[chunk.path] > int(limits.get(chunk.path, sys.maxsize) or 0):
             raise DestinationFailed(f"{chunk.path} is not wanted", sink="fussy")
         text = "".join(json.dumps(row) + "\n" for batch in rows for row in batch.to_pylist())
         for path in (self._path(chunk, "written"), self._path(chunk, "jsonl")):

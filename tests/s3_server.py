@@ -150,7 +150,7 @@ class LossyS3:
 
             def reply(self, status, body, headers=()) -> None:  # type: ignore[no-untyped-def]
                 self.send_response(status)
-                told = dict((name.lower(), value) for name, value in headers)
+                told = {name.lower(): value for name, value in headers}
                 size = told.get("content-length") if self.command == "HEAD" else None
                 length = "Content-Length", size or str(len(body))
                 kept = [h for h in headers if h[0].lower() in ("etag", "last-modified")]

@@ -15,10 +15,10 @@ connection = duckdb.connect(str(folder / "outside.duckdb"))
 for table in ("orders", "customers"):
     files = folder / table / "*.parquet"
     connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet('{files}')")
-connection.execute(query).fetch_arrow_table()
+connection.execute(query).fetchall()
 took = []
 for _ in range(times):
     began = time.perf_counter()
-    connection.execute(query).fetch_arrow_table()
+    connection.execute(query).fetchall()
     took.append(time.perf_counter() - began)
 print(json.dumps(took))

@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import pathway as pw
@@ -34,7 +35,8 @@ def convert(name, change):
 
 
 def weighted(orders):
-    cents = pc.multiply(orders["amount"].cast(pa.decimal128(19, 2)), pa.scalar(100))
+    hundred = pa.scalar(Decimal(100), pa.decimal128(3, 0))
+    cents = pc.multiply(orders["amount"], hundred).cast(pa.decimal128(18, 0), safe=False)
     ones = pa.array([1]).take(pa.array([0] * orders.num_rows))
     columns = [orders["customer_id"], cents.cast(pa.int64()), ones]
     return pa.table(columns, names=["customer_id", "cents", "w"])

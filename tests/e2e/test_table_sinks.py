@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -447,3 +448,15 @@ def test_a_lake_delivers_to_a_sink_that_its_user_wrote(lake: Lake, tmp_path: Pat
         other.deliver("w")
     wanted = lake.read_since("o", limit=1000).rows.to_pylist()
     assert as_multiset(lines_at(place)) == as_multiset(wanted)
+
+
+@pytest.mark.parametrize(("kind", "library"), [("iceberg", "pyiceberg"), ("delta", "deltalake")])
+def test_a_kind_whose_library_is_missing_says_how_to_install_it(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, library: str
+) -> None:
+    for name in [one for one in sys.modules if one.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"tidelock.deliver.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InvalidOption, match=rf"pip install 'tidelock\[{kind}\]'"):
+        lake.create_sink("w", table="o", kind=kind, to=str(tmp_path / "w"))

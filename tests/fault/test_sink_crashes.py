@@ -485,7 +485,7 @@ def test_a_deliverer_that_was_suspended_does_not_undo_its_successor(
     deliverers.add(lake, range(50, 55))
     age_posts(lake.uri, 7200)
     deliver_elsewhere(lake)
-    check_same(lake, "w", rows_of_lake(lake, "o"))
+    check_inserts(lake, "w")
 
 
 SECONDS = 12.0

@@ -148,7 +148,9 @@ class Ledger:
         infos = self._objects.list(self._plans(definition.id))
         if not infos:
             if state is not None and state.plan > 0:
-                raise _stopped(definition, f"its plans are gone, of which {state.plan} was the last")
+                raise _stopped(
+                    definition, f"its plans are gone, of which {state.plan} was the last"
+                )
             return None
         key = max(info.key for info in infos)
         try:

@@ -172,9 +172,7 @@ class Sinks:
         self._known_sinks[name] = definition
         return self._tick(definition, forced, stop).run()
 
-    def _tick(
-        self, definition: SinkDefinition, forced: bool, stop: threading.Event | None
-    ) -> Tick:
+    def _tick(self, definition: SinkDefinition, forced: bool, stop: threading.Event | None) -> Tick:
         return Tick(
             self._store,
             self.ledger,
@@ -228,6 +226,7 @@ class Sinks:
         state = replace(state, generation=state.generation + 1, seen=0, fragment=-1)
         if isinstance(sink, TableSink):
             sink.check_replay()
+        self._discard_covered(definition, partition, since)
         if isinstance(sink, FileSink):
             return self._replay_files(definition, sink, state, partition, since)
         if partition is not None:
@@ -235,6 +234,15 @@ class Sinks:
             return self.ledger.restart(definition, replace(state, lagging=lagging))
         behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
         return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
+
+    def _discard_covered(
+        self, definition: SinkDefinition, partition: str | None, since: int
+    ) -> None:
+        """Chunks in quarantine whose rows are sent again anyway: both would be twice."""
+        quarantine = Quarantine(self._store.objects, definition)
+        for refused in quarantine.list():
+            if refused.until > since and partition in (None, refused.path):
+                quarantine.discard(refused)
 
     def _replay_files(
         self,
