@@ -58,18 +58,25 @@ def _plain(rows: pa.Table) -> pa.Table:
 
 
 def change(
-    lake: Lake, chance: random.Random, cycle: int, tables: tuple[str, ...] = CHANGED
+    lake: Lake,
+    chance: random.Random,
+    cycle: int,
+    tables: tuple[str, ...] = CHANGED,
+    share: float = 0.001,
 ) -> None:
-    """One commit of deletes, updates and inserts of a thousandth of the rows of every table."""
+    """One commit that deletes, updates and inserts this share of the rows of every table.
+
+    A chosen line is deleted with all lines of its order.
+    """
     with lake.transaction(f"cycle {cycle}") as tx:
         for table in tables:
-            _change(tx, table, chance, cycle)
+            _change(tx, table, chance, cycle, share)
 
 
-def _change(tx: Transaction, table: str, chance: random.Random, cycle: int) -> None:
+def _change(tx: Transaction, table: str, chance: random.Random, cycle: int, share: float) -> None:
     rows = tx.table(table).to_arrow()
     key = KEYS[table]
-    count = max(2, rows.num_rows // 1000)
+    count = max(2, int(rows.num_rows * share))
     chosen = chance.sample(range(rows.num_rows), 3 * count)
     gone = set(rows.column(key[0]).take(pa.array(chosen[:count])).to_pylist())
     tx.delete(table, where=f"{key[0]} IN ({', '.join(map(str, gone))})")
