@@ -1,97 +1,40 @@
 """Delivering: one tick of one sink.
 
-    1. nothing new, nothing behind: over, before anything but the head and the state was read
-    2. the post of this sink: one process delivers to it at a time
-    3. the plan that is open, if a crash or a failure left one: sent again as it is
-    4. partitions that are behind: what was planned for them, then what came since
-    5. what is new, plan by plan: hold, plan, chunks, confirmation, watermark, plan closed
-
-Invariants: a chunk is sent only if its plan is written down; the watermark moves only past chunks
-that the destination has, or that were put aside in sight; a retry reads the version that its plan
-names, which a hold keeps.
-After a crash: see ledger.py; whatever step it was, the next tick goes on there.
+1. nothing new, nothing behind: over, before anything but the head and the state was read
+2. the post of this sink: one process delivers to it at a time
+3. everything else is done by executing.py, and reported here
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tidelock.deliver.duty import on_duty
-from tidelock.deliver.feeds import Feed, Positioned, by_chunk, open_feed
-from tidelock.deliver.ledger import Ledger, Progress, Standing
-from tidelock.deliver.losses import find_losses, lapsed
-from tidelock.deliver.planning import (
-    Window,
-    group_window,
-    plan_one,
-    plan_partitions,
-    plan_whole,
-    rows_of,
-    since,
-)
-from tidelock.deliver.quarantine import Quarantine
+from tidelock.deliver.executing import Interrupted, Run, Sent
+from tidelock.deliver.holding import hold_changes
+from tidelock.deliver.ledger import Ledger
 from tidelock.deliver.recovering import find_standing
 from tidelock.deliver.reports import Action, DeliveryReport, PartitionReport
-from tidelock.deliver.sending import Sending, destination
-from tidelock.deliver.sink import SentChunk, Sink, WaitingSink, follows
+from tidelock.deliver.sink import Sink
 from tidelock.errors import (
     BranchDeleted,
     BranchNotFound,
-    DestinationFailed,
     SinkLapsed,
     SinkStopped,
     SnapshotExpired,
-    StoreError,
 )
-from tidelock.model.commit import BranchRef, TableState
-from tidelock.model.sinks import (
-    Chunk,
-    Lag,
-    Part,
-    Plan,
-    SinkDefinition,
-    SinkState,
-    Trouble,
-    told,
-    version_of,
-)
-from tidelock.model.waiting import wait_seconds
-from tidelock.store.faults import hit
-from tidelock.store.garbage import check_readable, collection_runs
-from tidelock.store.holds import hold_names, release_hold, take_hold
+from tidelock.model.commit import TableState
+from tidelock.model.sinks import SinkDefinition, SinkState, told, version_of
 from tidelock.store.log import Head
 from tidelock.store.store import Store
-
-NOTE_SECONDS = 0.2
-"""How often the progress of a plan is written down."""
 
 
 def is_idle(state: SinkState, table: TableState) -> bool:
     """Whether there is nothing to deliver, nothing behind and nothing left by a crash."""
     return state.seen == table.changed and not state.lagging
-
-
-@dataclass
-class _Sent:
-    """What a tick has sent of one partition so far."""
-
-    after: int
-    until: int
-    rows: int = 0
-    size_bytes: int = 0
-    chunks: int = 0
-    quarantined: int = 0
-    trouble: Trouble | None = None
-
-
-class Interrupted(Exception):
-    """The tick was asked to stop, or another process took over."""
 
 
 @dataclass
@@ -104,8 +47,7 @@ class Tick:
     open_sink: Callable[[], Sink]
     forced: bool = True
     stop: threading.Event = field(default_factory=threading.Event)
-    _sent: dict[str, _Sent] = field(default_factory=dict)
-    _noted: float = 0.0
+    _sent: dict[str, Sent] = field(default_factory=dict)
 
     def idle(self) -> DeliveryReport | None:
         """What to report when there is nothing to do; None when there is, or may be."""
@@ -171,7 +113,17 @@ class Tick:
         try:
             standing = find_standing(self.ledger, self.definition, sink)
             first = standing.state
-            run = _Run(self, head, table, sink, lost)
+            run = Run(
+                self.store,
+                self.ledger,
+                self.definition,
+                sink,
+                head,
+                table,
+                lambda: lost.is_set() or self.stop.is_set(),
+                forced=self.forced,
+            )
+            self._sent = run.sent
             try:
                 state = run.all(standing)
             except SnapshotExpired as error:
@@ -229,341 +181,3 @@ class Tick:
             reason,
             0.0 if began is None else time.monotonic() - began,
         )
-
-
-class _Run:
-    """The part of a tick that sends."""
-
-    def __init__(
-        self, tick: Tick, head: Head, table: TableState, sink: Sink, lost: threading.Event
-    ) -> None:
-        self._tick = tick
-        self._store = tick.store
-        self._ledger = tick.ledger
-        self._definition = follows(tick.definition, sink)
-        self._head = head
-        self._table = table
-        self._sink = sink
-        self._lost = lost
-        quarantine = Quarantine(tick.store.objects, tick.definition)
-        self._sending = Sending(sink, tick.definition, quarantine, self._check)
-        if isinstance(sink, WaitingSink):
-            sink.stopped = self._stopped
-        self._feeds: dict[int, Feed] = {}
-        self.waits = ""
-
-    def all(self, standing: Standing) -> SinkState:
-        state = standing.state
-        if standing.open is not None:
-            if self._must_wait(self._ledger.progress(standing.open).trouble):
-                return state
-            ended = self._execute(standing.open)
-            if ended is None:
-                return state
-            state = ended
-        losses = find_losses(
-            self._store.log, self._head.branch, self._definition, self._table, state
-        )
-        if losses:
-            raise lapsed(self._definition, losses)
-        state = self._catch_up(state)
-        while True:
-            window = self._next_window(state)
-            whole = not self._definition.partition_by
-            if not window.parts and (whole or window.until == state.watermark):
-                return self._look_no_more(state)
-            ended = self._begin(state, window)
-            if ended is None:
-                return state
-            state = ended
-            if window.until >= self._feed(state.watermark).newest:
-                return state
-
-    def _must_wait(self, troubles: dict[str, Trouble]) -> bool:
-        if self._tick.forced or not troubles:
-            return False
-        until = min(trouble.retry_at for trouble in troubles.values())
-        if until <= datetime.now(UTC):
-            return False
-        self.waits = f"it is tried again at {until:%H:%M:%S} UTC: " + next(
-            trouble.reason for trouble in troubles.values()
-        )
-        return True
-
-    # Planning
-
-    def _feed(self, after: int, version: int | None = None, newer_than: int = -1) -> Feed:
-        wanted = self._head.version if version is None else version
-        if wanted not in self._feeds:
-            branch = self._head.branch
-            self._feeds[wanted] = open_feed(
-                self._store, self._definition, branch, wanted, after, newer_than
-            )
-        return self._feeds[wanted]
-
-    def _next_window(self, state: SinkState) -> Window:
-        feed = self._feed(state.watermark, newer_than=state.fragment)
-        columns, count = self._definition.partition_by, self._sink.rows_per_chunk
-        if not columns:
-            return plan_whole(feed, state.watermark, count)
-        return plan_partitions(feed, state.watermark, columns, count, frozenset(state.lagging))
-
-    def _look_no_more(self, state: SinkState) -> SinkState:
-        """The table changed and has nothing for this sink: say so, that the next tick is idle."""
-        seen = replace(state, seen=self._table.changed)
-        if seen != state:
-            self._ledger.correct(self._definition, seen)
-        return seen
-
-    def _begin(self, state: SinkState, window: Window) -> SinkState | None:
-        feed = self._feed(state.watermark)
-        everything = window.until >= feed.newest
-        after = replace(
-            state,
-            plan=state.plan + 1,
-            watermark=window.until,
-            seen=self._table.changed if everything else state.seen,
-            fragment=feed.fragment if everything else state.fragment,
-        )
-        plan = self._plan(state, after, window.after, window.until, window.parts)
-        return self._start(plan, window.rows)
-
-    def _plan(
-        self,
-        state: SinkState,
-        after: SinkState,
-        begin: int,
-        until: int,
-        parts: tuple[Part, ...],
-        version: int | None = None,
-    ) -> Plan:
-        return Plan(
-            number=state.plan + 1,
-            sink_id=self._definition.id,
-            version=self._head.version if version is None else version,
-            after=begin,
-            until=until,
-            parts=parts,
-            before=state,
-            next=after,
-            generation=state.generation,
-            created=datetime.now(UTC),
-        )
-
-    def _start(self, plan: Plan, rows: dict[str, Positioned] | None = None) -> SinkState | None:
-        self._hold(plan.version)
-        self._ledger.begin(plan)
-        return self._execute(plan, rows)
-
-    def _catch_up(self, state: SinkState) -> SinkState:
-        """Bring partitions on that are behind: first what was planned, then what came since."""
-        for path in sorted(state.lagging):
-            lag = state.lagging[path]
-            if lag.trouble is not None and self._must_wait({path: lag.trouble}):
-                continue
-            while lag is not None:
-                ended = self._catch_up_once(state, path, lag)
-                if ended is None:
-                    return state
-                state = ended
-                following = state.lagging.get(path)
-                if following is None or following.trouble is not None:
-                    break
-                lag = following
-        return state
-
-    def _catch_up_once(self, state: SinkState, path: str, lag: Lag) -> SinkState | None:
-        version = lag.version if lag.chunks else self._head.version
-        chunks = lag.chunks
-        if not chunks:
-            feed = open_feed(
-                self._store, self._definition, self._head.branch, version, lag.watermark
-            )
-            chunks = plan_one(
-                feed,
-                path,
-                self._definition.partition_by,
-                lag.watermark,
-                state.watermark,
-                self._sink.rows_per_chunk,
-            )
-        others = {one: found for one, found in state.lagging.items() if one != path}
-        until = chunks[-1].until if chunks else state.watermark
-        if until < state.watermark:
-            others[path] = Lag(until)
-        after = replace(state, plan=state.plan + 1, lagging=others)
-        parts = (Part(path, chunks),) if chunks else ()
-        return self._start(self._plan(state, after, lag.watermark, until, parts, version))
-
-    # Sending
-
-    def _execute(self, plan: Plan, rows: dict[str, Positioned] | None = None) -> SinkState | None:
-        """Send what is left of a plan and close it; None when it stays open."""
-        progress = self._ledger.progress(plan)
-        sent = confirmed = dict(progress.sent)
-        troubles: dict[str, Trouble] = {}
-        # A partition that is behind, and fails again, stays so: others need not wait for it.
-        behind = any(part.path in plan.before.lagging for part in plan.parts)
-        feed = self._plan_feed(plan)
-        columns = self._definition.partition_by
-        if rows is None and len(plan.parts) > 1:
-            rows = group_window(feed, plan.after, plan.until, columns)
-        try:
-            if plan.parts:
-                with destination(self._definition):
-                    self._sink.plan(plan, feed.schema)
-            for part in plan.parts:
-                try:
-                    begin = sent.get(part.path, 0)
-                    with closing(self._send(plan, part, begin, feed, rows or {})) as numbers:
-                        for number in numbers:
-                            sent[part.path] = number
-                            self._note(plan, Progress(sent, progress.trouble))
-                            self._check()
-                except DestinationFailed as error:
-                    # A destination that was waited for gives up when the tick is to stop.
-                    self._check()
-                    troubles[part.path] = self._in_trouble(plan, part, progress, error)
-            if len(troubles) < len(plan.parts) or (behind and any(sent.values())):
-                state = after_plan(plan, sent, troubles)
-                with destination(self._definition):
-                    self._sink.confirm(plan, state)
-        except DestinationFailed as error:
-            # What is not confirmed may be unknown to its readers: all of it counts as not sent.
-            confirmed = {}
-            for part in plan.parts:
-                troubles[part.path] = self._in_trouble(plan, part, progress, error)
-        except Interrupted:
-            self._ledger.note(plan, Progress(sent, progress.trouble))
-            raise
-        if plan.parts and len(troubles) == len(plan.parts) and not behind:
-            self._ledger.note(plan, Progress(sent, troubles))
-            return None
-        state = after_plan(plan, confirmed, troubles)
-        self._ledger.advance(plan, state)
-        self._let_go(state)
-        return state
-
-    def _in_trouble(
-        self, plan: Plan, part: Part, progress: Progress, error: DestinationFailed
-    ) -> Trouble:
-        lag = plan.before.lagging.get(part.path)
-        earlier = progress.trouble.get(part.path) or (lag.trouble if lag else None)
-        trouble = _trouble(error, earlier)
-        self._sent_of(part).trouble = trouble
-        return trouble
-
-    def close(self) -> None:
-        self._sending.close()
-
-    def _stopped(self) -> bool:
-        return self._lost.is_set() or self._tick.stop.is_set()
-
-    def _check(self) -> None:
-        if self._stopped():
-            raise Interrupted
-
-    def _plan_feed(self, plan: Plan) -> Feed:
-        if plan.version == self._head.version and plan.version in self._feeds:
-            return self._feeds[plan.version]
-        return open_feed(self._store, self._definition, self._head.branch, plan.version, plan.after)
-
-    def _send(
-        self, plan: Plan, part: Part, begin: int, feed: Feed, known: dict[str, Positioned]
-    ) -> Generator[int, None, None]:
-        """Send the chunks of a part from a number on; the number of those sent, after each."""
-        chunks = part.chunks[begin:]
-        if not chunks:
-            return
-        name, first, last = self._definition.feed, chunks[0].after, chunks[-1].until
-        if part.path in known:
-            rows = iter([since(known[part.path], first)])
-        else:
-            rows = rows_of(feed, part.path, self._definition.partition_by, first, last)
-        divided = (
-            (SentChunk(plan.sink_id, name, part.path, chunk, plan.generation, feed.schema), batches)
-            for chunk, batches in by_chunk(rows, chunks)
-        )
-        for number, taken in enumerate(self._sending.send(divided), begin + 1):
-            account = self._sent_of(Part(part.path, chunks))
-            account.rows += taken.chunk.rows
-            account.size_bytes += taken.size_bytes
-            account.chunks += 1
-            account.quarantined += taken.quarantined
-            account.until = taken.chunk.chunk.until
-            hit("deliver.after_chunk")
-            yield number
-
-    def _sent_of(self, part: Part) -> _Sent:
-        return self._tick._sent.setdefault(part.path, _Sent(part.after, part.after))
-
-    def _note(self, plan: Plan, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._tick._noted >= NOTE_SECONDS:
-            self._ledger.note(plan, progress)
-            self._tick._noted = now
-
-    # Holds
-
-    def _hold(self, version: int) -> None:
-        name = hold_name(self._definition, version)
-        take_hold(self._store.objects, name, self._head.branch, version, self._store.actor)
-        if collection_runs(self._store.objects, self._store.lease_seconds):
-            # It may not have seen the hold: what it left is what counts.
-            while collection_runs(self._store.objects, self._store.lease_seconds):
-                time.sleep(0.05)
-            check_readable(self._store, self._head.branch, version)
-
-    def _let_go(self, state: SinkState) -> None:
-        """Release what no plan needs any more, also what a crash left held."""
-        needed = {lag.version for lag in state.lagging.values() if lag.chunks}
-        kept = {hold_name(self._definition, version) for version in needed}
-        kept.add(hold_name(self._definition, "changes"))
-        with suppress(StoreError):
-            for name in hold_names(self._store.objects):
-                if name.startswith(hold_name(self._definition, "")) and name not in kept:
-                    release_hold(self._store.objects, name)
-
-
-def hold_changes(store: Store, definition: SinkDefinition, branch: BranchRef, version: int) -> None:
-    """Keep every version after one that a feed of changes has delivered."""
-    take_hold(
-        store.objects,
-        hold_name(definition, "changes"),
-        branch,
-        version,
-        store.actor,
-        onward=True,
-        allowed_seconds=definition.hold_seconds,
-    )
-
-
-def hold_name(definition: SinkDefinition, what: int | str) -> str:
-    return f"sink {definition.id} {what}"
-
-
-def after_plan(plan: Plan, sent: dict[str, int], troubles: dict[str, Trouble]) -> SinkState:
-    """The state once a plan is closed: partitions in trouble lag, with what they have to send."""
-    lagging = dict(plan.next.lagging)
-    for part in plan.parts:
-        if part.path not in troubles:
-            continue
-        number = sent.get(part.path, 0)
-        reached = part.chunks[number - 1].until if number else part.after
-        left: tuple[Chunk, ...] = part.chunks[number:]
-        lagging[part.path] = Lag(reached, left, plan.version, troubles[part.path])
-    return replace(plan.next, lagging=lagging)
-
-
-def _trouble(error: DestinationFailed, earlier: Trouble | None) -> Trouble:
-    failures = 1 + (earlier.failures if earlier else 0)
-    now = datetime.now(UTC)
-    asked = error.evidence.get("retry_after_seconds")
-    wait = wait_seconds(failures, random.Random()) if asked is None else float(asked)
-    return Trouble(
-        reason=str(error),
-        condition=error.condition,
-        failures=failures,
-        since=earlier.since if earlier else now,
-        retry_at=now + timedelta(seconds=wait),
-    )

@@ -57,5 +57,6 @@ def ask(definition: SinkDefinition, sink: Sink) -> Recovered | None:
 
 
 def state_of(recovered: Recovered) -> SinkState:
-    lagging = {path: Lag(watermark) for path, watermark in recovered.lagging.items()}
+    floor = recovered.watermark
+    lagging = {path: Lag(at, again=floor) for path, at in recovered.lagging.items()}
     return SinkState(recovered.plan, recovered.watermark, lagging, generation=recovered.generation)

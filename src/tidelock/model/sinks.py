@@ -102,6 +102,12 @@ class Lag:
     """What was planned for it and is still to be sent, just so."""
     version: int = 0
     """The version of the lake that those chunks are read from."""
+    of: int = 0
+    """The plan whose note tells the rows of those chunks; 0 when their partition does."""
+    skipped: tuple[int, ...] = ()
+    """The plans that went on without it, each with a note of its rows."""
+    again: int = -1
+    """The position up to which it is sent again: rows that are in the partition now."""
     trouble: Trouble | None = None
 
 
@@ -169,6 +175,8 @@ class Plan:
     next: SinkState
     """The state once everything is delivered."""
     generation: int = 1
+    of: int = 0
+    """The plan whose note tells the rows, for a partition that catches up; else 0."""
     created: datetime | None = None
     closed: bool = False
     format: int = 1

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tidelock.deliver.delivering import Tick, hold_changes, hold_name
+from tidelock.deliver.delivering import Tick
 from tidelock.deliver.duty import on_duty
 from tidelock.deliver.feeds import open_feed
 from tidelock.deliver.files import FileSink
+from tidelock.deliver.holding import hold_changes, hold_name
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
 from tidelock.deliver.losses import find_losses, lapsed
@@ -230,7 +231,7 @@ class Sinks:
         if isinstance(sink, FileSink):
             return self._replay_files(definition, sink, state, partition, since)
         if partition is not None:
-            lagging = {**state.lagging, partition: Lag(since)}
+            lagging = {**state.lagging, partition: Lag(since, again=state.watermark)}
             return self.ledger.restart(definition, replace(state, lagging=lagging))
         behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
         return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
@@ -258,13 +259,27 @@ class Sinks:
             self.ledger.forget_progress(definition)
             sink.remove_unlisted()
             if manifest.plan > state.plan:
-                behind = {path: Lag(reached) for path, reached in manifest.lagging.items()}
+                floor = manifest.watermark
+                behind = {path: Lag(at, again=floor) for path, at in manifest.lagging.items()}
                 state = replace(state, watermark=manifest.watermark, lagging=behind)
         head = self._head(definition)
         again = _same_files(sink, partition, since, head.version)
+        self._refuse_behind(definition, state, again)
         name = hold_name(definition, head.version)
         take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
         return self.ledger.restart(definition, replace(state, lagging={**state.lagging, **again}))
+
+    def _refuse_behind(
+        self, definition: SinkDefinition, state: SinkState, again: Mapping[str, Lag]
+    ) -> None:
+        """What is planned for a partition that is behind would be forgotten by a replay."""
+        for path in sorted(again.keys() & state.lagging.keys()):
+            if state.lagging[path].chunks or state.lagging[path].skipped:
+                raise InvalidOption(
+                    f"Partition {path!r} of sink {definition.name!r} is behind. Deliver first, or "
+                    "replay another partition.",
+                    partition=path,
+                )
 
     def resync(self, name: str) -> SinkState:
         """Accept what a lapsed sink has lost, and let it go on with what is there now."""
