@@ -506,6 +506,12 @@ def test_writers_and_deliverers_killed_at_any_time_lose_and_double_nothing(tmp_p
         with tidelock.open(uri, actor="the last") as lake:
             for name in ("whole", "parts"):
                 deliverers.deliver_once_free(uri, name)
+            # A real delivery of each, which lets go of what the dead held.
+            last = lake.table("stream").to_arrow(limit=1)
+            lake.run(lambda tx: tx.append("stream", last))
+            for name in ("whole", "parts"):
+                assert lake.deliver(name).rows == 1
+            for name in ("whole", "parts"):
                 check_inserts(lake, name, "stream")
             check_order(lake)
 
