@@ -28,9 +28,8 @@ def register(app: typer.Typer) -> None:
     command(
         sink,
         "add",
-        example="tidelock sink add archive --table orders --kind parquet --to /data/archive\n"
-        "tidelock sink add hook --table orders --kind http --to https://example.com/rows "
-        "--option token=env:HOOK_TOKEN",
+        example="tidelock sink add archive --table orders --kind parquet --to archive "
+        "--partition-by customer",
     )(add)
     command(sink, "list", example="tidelock sink list")(show_all)
     command(sink, "status", example="tidelock sink status archive")(status)
@@ -42,16 +41,16 @@ def register(app: typer.Typer) -> None:
     command(
         sink,
         "replay",
-        example="tidelock sink replay archive --since 1000\n"
-        "tidelock sink replay archive --partition region=EU",
+        example="tidelock sink replay archive --since 0\n"
+        "tidelock sink replay archive --partition customer=ada",
     )(replay)
     command(sink, "resync", example="tidelock sink resync archive")(resync)
-    command(sink, "drop", example="tidelock sink drop archive")(drop)
     command(
         sink,
         "quarantine",
-        example="tidelock sink quarantine hook\ntidelock sink quarantine hook --retry",
+        example="tidelock sink quarantine archive\ntidelock sink quarantine archive --retry",
     )(quarantine)
+    command(sink, "drop", example="tidelock sink drop archive")(drop)
     app.add_typer(sink, name="sink")
 
 
@@ -110,7 +109,11 @@ def add(
     ] = None,
     branch: BranchOption = "main",
 ) -> None:
-    """Attach a destination to a table. Nothing is sent before the first delivery."""
+    """Attach a destination to a table. Nothing is sent before the first delivery.
+
+    A destination that wants a secret gets it as a reference: --kind http --to https://example.com/
+    --option token=env:TOKEN. docs/sinks.md says what each kind takes and guarantees.
+    """
     with call.open(write=True) as lake:
         made = lake.create_sink(
             name,
