@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     command(
         sink,
         "quarantine",
-        example="tidelock sink quarantine archive\ntidelock sink quarantine archive --retry",
+        example="tidelock sink quarantine archive\ntidelock sink quarantine archive --discard",
     )(quarantine)
     command(sink, "drop", example="tidelock sink drop archive")(drop)
     app.add_typer(sink, name="sink")
