@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 import threading
@@ -247,14 +248,21 @@ def test_others_may_write_to_the_table_at_the_same_time(lake: Lake, tables: Tabl
             except Exception:  # noqa: BLE001 - whoever loses a race tries again
                 continue
 
+    numbers = itertools.count(30)
+
+    def deliver_on() -> bool:
+        """Deliver one more row each time, until the rival has got in often."""
+        deliverers.add(lake, [next(numbers)])
+        return lake.deliver("w").action in ("delivered", "idle") and len(added) > 3
+
     other = threading.Thread(target=write_on)
     other.start()
     try:
-        wait_until(lambda: lake.deliver("w").action in ("delivered", "idle"))
+        wait_until(deliver_on)
     finally:
         stop.set()
         other.join()
-    assert added
+    assert len(added) > 3
     rows = tables.rows()
     assert sum(row["id"] == -1 for row in rows) == len(added)
     mine = [row for row in rows if row["id"] != -1]
