@@ -27,7 +27,7 @@ from tidelock.errors import (
     SnapshotExpired,
 )
 from tidelock.model.commit import TableState
-from tidelock.model.sinks import SinkDefinition, SinkState, told, version_of
+from tidelock.model.sinks import SinkDefinition, SinkState, told
 from tidelock.store.log import Head
 from tidelock.store.store import Store
 
@@ -147,7 +147,8 @@ class Tick:
     def _follow(self, head: Head, state: SinkState) -> None:
         """A feed of changes keeps what it has still to read, as long as was agreed."""
         if self.definition.feed == "changes":
-            hold_changes(self.store, self.definition, head.branch, version_of(state.reached))
+            complete = told("changes", state.reached)
+            hold_changes(self.store, self.definition, head.branch, complete)
 
     def _report(
         self,
