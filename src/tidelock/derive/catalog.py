@@ -125,6 +125,7 @@ class Catalog:
             schemas.get(name) == schema for name, schema in known.schemas.items()
         ):
             return known
+        self._engine.follow_settings()
         prepared = prepare(self._engine, definition, schemas, reads.sql)
         with self._lock:
             if len(self._plans) >= PLANS_MAX:

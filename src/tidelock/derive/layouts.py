@@ -70,6 +70,9 @@ class Layout:
     hash: str
     """SQL over what the head gives."""
     extremes: tuple[Extreme, ...] = ()
+    plain: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of each measure that is just a count, or a sum: its name, and the sums that it is made of: a
+    count alone, or a total and how many values went into it."""
 
 
 def hash_sql(columns: Mapping[str, str]) -> str:
@@ -109,14 +112,17 @@ def lay_out(
         return Layout(shown, named, (), (), hashed)
     sums: list[Sum] = []
     extremes: list[Extreme] = []
-    finals = []
+    finals: list[tuple[str, str]] = []
+    plain: list[tuple[str, tuple[str, ...]]] = []
     for measure in stage.head.measures:
         if measure.function in EXTREMES:
-            final = _extreme(measure, results, extremes)
+            final = _Final(_extreme(measure, results, extremes))
         else:
             final = _final(measure, results, sums)
-        finals.append((measure.name, f"CAST({final} AS {types[measure.name]})"))
-    return Layout(shown, named, tuple(sums), tuple(finals), hashed, tuple(extremes))
+        finals.append((measure.name, f"CAST({final.sql} AS {types[measure.name]})"))
+        if final.plain:
+            plain.append((measure.name, final.plain))
+    return Layout(shown, named, tuple(sums), tuple(finals), hashed, tuple(extremes), tuple(plain))
 
 
 def is_exact(measure: Measure, results: Mapping[str, str]) -> bool:
@@ -148,25 +154,35 @@ def _extreme(measure: Measure, results: Mapping[str, str], extremes: list[Extrem
     return quote(name)
 
 
-def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> str:
+@dataclass(frozen=True)
+class _Final:
+    """The SQL over the sums that gives a measure; the sums' names where that is all it is."""
+
+    sql: str
+    plain: tuple[str, ...] = ()
+
+
+def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> _Final:
     def add(sql: str, kind: str = "BIGINT", wide: bool = False) -> str:
         known = next((one.name for one in sums if one.sql == sql), None)
         if known is None:
             known = f"{HIDDEN}s{len(sums)}"
             sums.append(Sum(known, sql, kind, wide))
-        return quote(known)
+        return known
 
     given = _given(measure)
     if measure.function == "count":
-        return add("_w" if given is None else f"IF(({given}) IS NULL, 0L, _w)")
+        counted = add("_w" if given is None else f"IF(({given}) IS NULL, 0L, _w)")
+        return _Final(quote(counted), (counted,))
     if measure.function == "count_if":
-        return add(f"IF({given}, _w, 0L)")
+        counted = add(f"IF({given}, _w, 0L)")
+        return _Final(quote(counted), (counted,))
     if measure.function == "bool_and":
         false, known = add(f"IF(({given}) = false, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
-        return f"CASE WHEN {known} = 0 THEN NULL ELSE {false} = 0 END"
+        return _Final(_of_values(known, f"{quote(false)} = 0"))
     if measure.function == "bool_or":
         true, known = add(f"IF({given}, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
-        return f"CASE WHEN {known} = 0 THEN NULL ELSE {true} > 0 END"
+        return _Final(_of_values(known, f"{quote(true)} > 0"))
     kind = results[measure.name]
     exact = kind if kind.startswith("decimal") else "decimal(20,0)"
     value = f"CAST({given} AS {exact})"
@@ -177,14 +193,19 @@ def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> str
     total = add(f"IF(_w > 0, {value}, -{value})", f"DECIMAL({digits},{scale})", wide)
     known = add(f"IF(({given}) IS NULL, 0L, _w)")
     if measure.function == "sum":
-        return f"CASE WHEN {known} = 0 THEN NULL ELSE {total} END"
+        return _Final(_of_values(known, quote(total)), (total, known))
     if kind.startswith("decimal"):
         # The types that Spark's own average divides.
-        whole = f"CAST({total} AS DECIMAL({precision + SUM_DIGITS},{scale}))"
-        quotient = f"{whole} / CAST({known} AS DECIMAL(20,0))"
+        whole = f"CAST({quote(total)} AS DECIMAL({precision + SUM_DIGITS},{scale}))"
+        quotient = f"{whole} / CAST({quote(known)} AS DECIMAL(20,0))"
     else:
-        quotient = f"CAST({total} AS DOUBLE) / {known}"
-    return f"CASE WHEN {known} = 0 THEN NULL ELSE {quotient} END"
+        quotient = f"CAST({quote(total)} AS DOUBLE) / {quote(known)}"
+    return _Final(_of_values(known, quotient))
+
+
+def _of_values(known: str, sql: str) -> str:
+    """A measure of no values is NULL."""
+    return f"CASE WHEN {quote(known)} = 0 THEN NULL ELSE {sql} END"
 
 
 def _precision(kind: str) -> int:

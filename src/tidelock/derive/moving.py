@@ -15,12 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tidelock.derive.adding import add_by_engine, add_here, simple_columns
 from tidelock.derive.analysing import Kept
 from tidelock.derive.heads import (
-    AGAIN,
-    added,
     bag_changes,
     bag_rows,
     group_rows,
@@ -32,6 +30,7 @@ from tidelock.derive.heads import (
 from tidelock.derive.layouts import COUNT, HASH, Layout
 from tidelock.derive.provenance import trace
 from tidelock.derive.relations import Query
+from tidelock.derive.rows import comparable, conform
 from tidelock.derive.sources import cancelled
 from tidelock.derive.sql.operators import Aggregate
 from tidelock.derive.stages import Bag, Groups, Partitions
@@ -42,8 +41,6 @@ from tidelock.store.keys import find_rows
 from tidelock.store.reading import Engine, Table
 from tidelock.store.tables import Addresses, numbers
 
-_NAN = object()
-IDS = ("_rowid", "_rowaddr")
 STATE_ROWS_MAX = 2_000
 """A stage's table of at most this many rows goes along with the query as a whole."""
 
@@ -112,7 +109,7 @@ def _typed(kept: Kept, sql: str) -> str:
 def _move_bag(query: Query, kept: Kept, changes: str, table: Table) -> Move:
     net = _net(query, kept, changes)
     weights = net.column(WEIGHT).to_numpy()
-    rows = _conform(net.drop_columns([WEIGHT]), kept.schema)
+    rows = conform(net.drop_columns([WEIGHT]), kept.schema)
     gone, come = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)
     leaving = rows.take(pa.array(gone))
     there = stored(table, leaving.column(HASH).unique())
@@ -137,34 +134,27 @@ def _move_groups(
     leaves: Sequence[Bound],
     table: Table,
 ) -> Move:
-    layout = kept.layout
-    sums = summed(kept.stage, layout, changes)
-    if table.count() <= STATE_ROWS_MAX:
+    totals = summed(kept.stage, kept.layout, changes)
+    small = table.count() <= STATE_ROWS_MAX
+    if small and simple_columns(kept.layout) is None:
         there = stored(table)
+        grown = add_by_engine(query, kept, totals, there)
     else:
-        local = query.run(sums)
-        there = stored(table, local.column(HASH).unique())
-        query = Query(engine)
-        sums = f"SELECT * FROM {query.local(local)}"
-    parts = [*(one.name for one in layout.sums), *(one.name for one in layout.extremes)]
-    needed = [HASH, COUNT, *parts, *(name for name, _ in layout.keys)]
-    state = query.local(_signed(there.select([*dict.fromkeys(needed), *IDS])))
-    along = (*IDS, AGAIN) if layout.extremes else IDS
-    result = query.run(group_rows(layout, added(layout, sums, state, IDS), along))
-    rows = _conform(result, kept.schema)
-    matched = pc.is_valid(result.column("_rowid")).to_numpy()
+        sums = query.run(totals)
+        there = stored(table, None if small else sums.column(HASH).unique())
+        adding = Query(engine)
+        grown = add_here(kept, sums, there) or add_by_engine(
+            adding, kept, f"SELECT * FROM {adding.local(sums)}", there
+        )
+    rows, matched = grown.rows, grown.there >= 0
     live = np.full(rows.num_rows, True)
-    if layout.keys:
+    if kept.layout.keys:
         live = rows.column(COUNT).to_numpy() > 0
-    if layout.extremes:
-        again = np.flatnonzero(live & result.column(AGAIN).to_numpy())
-        rows = _computed_again(engine, kept, leaves, rows, again)
+    rows = _computed_again(engine, kept, leaves, rows, np.flatnonzero(live & grown.again))
     replaced, gone = np.flatnonzero(matched & live), np.flatnonzero(matched & ~live)
     fresh = np.flatnonzero(~matched & live)
-    ids = pc.fill_null(result.column("_rowid"), -1).to_numpy()
-    leaving = _positions(there, ids[np.concatenate([replaced, gone])])
     return Move(
-        there.take(pa.array(leaving)),
+        there.take(pa.array(grown.there[np.concatenate([replaced, gone])])),
         rows.take(pa.array(np.concatenate([replaced, fresh]))),
         len(replaced),
     )
@@ -193,7 +183,7 @@ def _computed_again(
     body = state_at(query, stage.body, leaves, wanted)
     if names:
         body = having(body, names, query.local(keys))
-    fresh = _conform(query.run(group_rows(layout, summed(stage, layout, body))), kept.schema)
+    fresh = conform(query.run(group_rows(layout, summed(stage, layout, body))), kept.schema)
     place = {key: position for position, key in enumerate(comparable(fresh.select(columns)))}
     chosen = np.arange(rows.num_rows)
     for position, key in zip(again, comparable(keys), strict=True):
@@ -219,7 +209,7 @@ def _move_partitions(
         there = stored(table)
         query = Query(engine)
         rows = query.run(partition_rows(stage, layout, state_at(query, stage.body, leaves, ())))
-        return difference(there, _conform(rows, kept.schema), paired)
+        return difference(there, conform(rows, kept.schema), paired)
     keys = query.run(partition_keys(stage, layout, changes))
     there = _having(stored(table, keys.column(HASH).unique()), keys, layout)
     query = Query(engine)
@@ -232,7 +222,7 @@ def _move_partitions(
     body = state_at(query, stage.body, leaves, wanted)
     listed = query.local(keys.select(names))
     rows = query.run(partition_rows(stage, layout, body, listed))
-    return difference(there, _conform(rows, kept.schema), paired)
+    return difference(there, conform(rows, kept.schema), paired)
 
 
 def difference(there: pa.Table, rows: pa.Table, paired: bool = False) -> Move:
@@ -297,13 +287,6 @@ def _having(there: pa.Table, keys: pa.Table, layout: Layout) -> pa.Table:
     return there.filter(pa.array([row in wanted for row in found], pa.bool_()))
 
 
-def _positions(there: pa.Table, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    stored = numbers(there.column("_rowid")).astype(np.int64)
-    order = np.argsort(stored)
-    found: npt.NDArray[np.int64] = order[np.searchsorted(stored, row_ids, sorter=order)]
-    return found
-
-
 def stored(table: Table, hashes: pa.Array | None = None) -> pa.Table:
     """Rows of a stage's table with their ids and addresses: all of them, or those with a hash."""
     names = table.dataset.schema.names
@@ -312,30 +295,3 @@ def stored(table: Table, hashes: pa.Array | None = None) -> pa.Table:
     found = find_rows(table.dataset, HASH, hashes, names, with_row_ids=True)
     assert found is not None
     return found
-
-
-def _signed(rows: pa.Table) -> pa.Table:
-    """Ids as signed numbers, which is what the engine has."""
-    for name in IDS:
-        position = rows.column_names.index(name)
-        rows = rows.set_column(position, name, rows.column(name).cast(pa.int64()))
-    return rows
-
-
-def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return rows.select(schema.names).cast(schema)
-
-
-def comparable(rows: pa.Table) -> list[object]:
-    """Each row as a value that equals another exactly if SQL calls the rows not distinct."""
-    columns = [_comparable(column) for column in rows.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
-
-
-def _comparable(column: pa.ChunkedArray) -> list[object]:
-    values: list[object] = column.to_pylist()
-    if pa.types.is_floating(column.type):
-        return [_NAN if value is not None and value != value else value for value in values]
-    if pa.types.is_nested(column.type):
-        return [repr(value) for value in values]
-    return values

@@ -9,10 +9,21 @@ take part in a result have a value that occurs on the other side.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tidelock.derive.sql.operators import Core, Generate, Join, Merge, Operator, Scan, Select, scans
+from tidelock.derive.leaf_filters import Test, find_tests
+from tidelock.derive.sql.operators import (
+    Condition,
+    Core,
+    Generate,
+    Join,
+    Merge,
+    Operator,
+    Scan,
+    Select,
+    scans,
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,11 @@ class Traced:
     leaves: tuple[int, ...]
     columns: dict[str, Trace]
     edges: tuple[Edge, ...]
+    tests: tuple[tuple[int, Test], ...] = ()
+    """Comparisons with constants that the rows of a leaf must pass, by the table's columns."""
+
+    def tests_of(self, leaf: int) -> list[Test]:
+        return [test for one, test in self.tests if one == leaf]
 
 
 @dataclass(frozen=True)
@@ -78,11 +94,13 @@ def _trace(operator: Operator, first: int, only: int | None) -> Traced:
             column.name: below.columns[column.passed] if column.passed else (None,)
             for column in operator.columns
         }
-        return Traced(below.leaves, columns, below.edges)
+        return Traced(
+            below.leaves, columns, below.edges, (*below.tests, *_tests(operator.condition, below))
+        )
     if isinstance(operator, Generate):
         below = _trace(operator.input, first, only)
         made: dict[str, Trace] = dict.fromkeys(operator.names, (None,))
-        return Traced(below.leaves, {**below.columns, **made}, below.edges)
+        return replace(below, columns={**below.columns, **made})
     if isinstance(operator, Join):
         left = _trace(operator.left, first, only)
         right = _trace(operator.right, first + len(scans(operator.left)), only)
@@ -90,11 +108,13 @@ def _trace(operator: Operator, first: int, only: int | None) -> Traced:
             Edge(left.columns[a], right.columns[b], position in operator.null_safe)
             for position, (a, b) in enumerate(operator.keys)
         )
-        return Traced(
+        both = Traced(
             left.leaves + right.leaves,
             {**left.columns, **right.columns},
             left.edges + right.edges + own,
+            left.tests + right.tests,
         )
+        return replace(both, tests=(*both.tests, *_tests(operator.condition, both)))
     if isinstance(operator, Merge):
         branches = list(branches_of(operator, first))
         used = [branch for branch in branches if only in branch.leaves] or branches
@@ -108,5 +128,14 @@ def _trace(operator: Operator, first: int, only: int | None) -> Traced:
                 for position, name in enumerate(operator.names)
             },
             tuple(edge for _, branch in traced for edge in branch.edges),
+            tuple(test for _, branch in traced for test in branch.tests),
         )
     raise TypeError(f"{type(operator).__name__} is no part of a body")
+
+
+def _tests(condition: Condition | None, below: Traced) -> Iterator[tuple[int, Test]]:
+    """What a condition says of single columns that come from tables as they are."""
+    for test in find_tests(condition.sql) if condition is not None else ():
+        for origin in below.columns.get(test.column, ()):
+            if origin is not None:
+                yield origin.leaf, replace(test, column=origin.column)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.derive.leaf_filters import may_pass
 from tidelock.derive.provenance import Edge, Origin, Trace, Traced
 from tidelock.store.keys import find_rows
 from tidelock.store.tables import Dataset
@@ -52,7 +53,9 @@ def reduce(
 
     `seeds` are leaves whose rows are given. `wanted` are traces with the values that matter.
     """
-    loaded: dict[int, pa.Table | None] = dict(seeds)
+    loaded: dict[int, pa.Table | None] = {
+        leaf: may_pass(rows, traced.tests_of(leaf)) for leaf, rows in seeds.items()
+    }
     refused: set[tuple[int, str]] = set()
     while waiting := [leaf for leaf in traced.leaves if leaf not in loaded]:
         options = [
@@ -71,7 +74,7 @@ def reduce(
         for other in options:
             if other.leaf == best.leaf and other is not best:
                 rows = _narrow(rows, other)
-        loaded[best.leaf] = rows
+        loaded[best.leaf] = may_pass(rows, traced.tests_of(best.leaf))
     return {leaf: loaded[leaf] for leaf in traced.leaves}
 
 

@@ -1,7 +1,7 @@
 """Refreshing: bringing a unit of stream tables to one snapshot, in one commit.
 
     1. the transaction fixes the snapshot that all members read
-    2. members in order: each stages its next state, reading what was staged before it
+    2. members level by level: each stages its next state, reading what was staged before it
     3. one commit publishes all, with frontiers and the epoch one higher
 
 Invariants: everything or nothing of a unit is published; members of one unit have one `as_of`; a
@@ -11,21 +11,23 @@ After a crash: before the commit nothing happened; after it everything did.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from tidelock.derive.attempts import Action, Attempt
+from tidelock.derive.attempts import Attempt
 from tidelock.derive.catalog import Arrangement, Catalog, Stream
 from tidelock.derive.choosing import Found, choose, find_all_changes
 from tidelock.derive.costs import Way
 from tidelock.derive.keeping import Keeper, Outcome
 from tidelock.derive.moving import RowsNotFound
-from tidelock.derive.sources import cancelled, read_changes, weighted
+from tidelock.derive.sources import Changes, cancelled, read_changes, weighted
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import WEIGHT
 from tidelock.errors import DefinitionBroken, InputError
@@ -36,6 +38,8 @@ from tidelock.store.faults import hit
 from tidelock.store.reading import Table
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
+
+MEMBERS_AT_ONCE = 4
 
 
 class MemberFailed(Exception):
@@ -58,6 +62,7 @@ class Refresh:
 
     def run(self) -> list[Attempt]:
         """Refresh and publish; what became of each member. MemberFailed names who did not."""
+        self.store.engine.follow_settings()
         transaction = self.store.begin(self.branch, message=f"refresh {', '.join(self.members)}")
         try:
             attempts = _Members(self, transaction).stage()
@@ -98,43 +103,59 @@ class _Members:
         self._transaction = transaction
         self._base = transaction.tables()
         self._done: dict[str, Outcome] = {}
+        self._published: dict[tuple[Source, tuple[str, ...]], pa.Table] = {}
+        self._reading = threading.Lock()
         arrangement = refresh.catalog.arrange(self._base)
         self._streams = arrangement.streams
         self._units = arrangement.units
 
     def stage(self) -> list[Attempt]:
         epochs = self._next_epochs()
-        attempts = []
-        for name in self._refresh.members:
-            began = time.monotonic()
-            try:
-                way, outcome = self._keep(self._streams[name])
-            except Exception as error:
-                raise MemberFailed(name) from error
-            self._done[name] = outcome
-            seconds = time.monotonic() - began
-            epoch = epochs[name]
-            self._advance(self._streams[name], epoch, _spent(way, outcome, seconds))
-            hit("refresh.after_member")
-            action: Action = "full" if way.full else "incremental"
-            attempts.append(
-                Attempt(
-                    table=name,
-                    table_id=self._streams[name].table.id,
-                    action=action,
-                    time=datetime.now(UTC),
-                    reason=way.reason,
-                    seconds=seconds,
-                    rows_in=outcome.rows_in,
-                    rows_out=outcome.rows_out,
-                    version=self._transaction.base_version,
-                    epoch=epoch,
-                    actor=self._transaction.actor,
-                )
-            )
-        told = [_plain(attempt) for attempt in attempts]
-        self._transaction.properties["refresh"] = told
-        return attempts
+        attempts: dict[str, Attempt] = {}
+        with ThreadPoolExecutor(MEMBERS_AT_ONCE) as pool:
+            for level in self._levels():
+                run = map if len(level) == 1 else pool.map
+                for name, attempt in zip(
+                    level, run(lambda n: self._stage(n, epochs[n]), level), strict=True
+                ):
+                    attempts[name] = attempt
+        ordered = [attempts[name] for name in self._refresh.members]
+        self._transaction.properties["refresh"] = [_plain(attempt) for attempt in ordered]
+        return ordered
+
+    def _levels(self) -> Iterator[list[str]]:
+        """The members, those side by side that do not read each other."""
+        waiting = list(self._refresh.members)
+        while waiting:
+            left = set(waiting)
+            level = [name for name in waiting if not left & set(self._streams[name].stored.sources)]
+            yield level
+            waiting = [name for name in waiting if name not in level]
+
+    def _stage(self, name: str, epoch: int) -> Attempt:
+        began = time.monotonic()
+        stream = self._streams[name]
+        try:
+            way, outcome = self._keep(stream)
+        except Exception as error:
+            raise MemberFailed(name) from error
+        self._done[name] = outcome
+        seconds = time.monotonic() - began
+        self._advance(stream, epoch, _spent(way, outcome, seconds))
+        hit("refresh.after_member")
+        return Attempt(
+            table=name,
+            table_id=stream.table.id,
+            action="full" if way.full else "incremental",
+            time=datetime.now(UTC),
+            reason=way.reason,
+            seconds=seconds,
+            rows_in=outcome.rows_in,
+            rows_out=outcome.rows_out,
+            version=self._transaction.base_version,
+            epoch=epoch,
+            actor=self._transaction.actor,
+        )
 
     def _next_epochs(self) -> dict[str, int]:
         """A refresh of the whole lake spans several groups, and each counts its own."""
@@ -210,7 +231,7 @@ class _Members:
         parts: list[pa.Table] = []
         published = changes[name]
         if published is not None:
-            parts.append(read_changes(self._store.files, published, columns))
+            parts.append(self._read_published(published, columns))
         outcome = self._done.get(name)
         if outcome is not None and outcome.rewritten:
             base = self._store.files.open(self._base[name].id, self._base[name].pin)
@@ -223,6 +244,16 @@ class _Members:
         if not parts:
             return None
         return parts[0] if len(parts) == 1 else cancelled(pa.concat_tables(parts))
+
+    def _read_published(self, changes: Changes, columns: tuple[str, ...]) -> pa.Table:
+        """Read once what several members read."""
+        with self._reading:
+            key = (changes.source, columns)
+            found = self._published.get(key)
+            if found is None:
+                found = read_changes(self._store.files, changes, columns)
+                self._published[key] = found
+            return found
 
     def _advance(self, stream: Stream, epoch: int, spent: dict[str, Any]) -> None:
         version = self._transaction.base_version

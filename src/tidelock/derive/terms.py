@@ -58,8 +58,11 @@ def terms(query: Query, body: Core, leaves: Sequence[Bound]) -> list[Term]:
         tables = [one.new if leaf < changed else one.old for leaf, one in enumerate(leaves)]
         bound_leaves = [_leaf(table, one) for table, one in zip(tables, leaves, strict=True)]
         loaded = reduce(traced, bound_leaves.__getitem__, {changed: bound.changes})
+        passing = loaded[changed]
+        if passing is None or not passing.num_rows:
+            continue
         relations = {
-            leaf: query.local(bound.changes)
+            leaf: query.local(passing)
             if leaf == changed
             else _relation(query, tables[leaf], leaves[leaf], rows)
             for leaf, rows in loaded.items()

@@ -39,6 +39,14 @@ CONNECT_TIMEOUT_SECONDS = 10
 CONFIG_FILE = "tidelock.toml"
 # What our queries rely on, on every engine whose session we make.
 SESSION_CONF = {ZONE_SETTING: UTC, "spark.sql.ansi.enabled": "true"}
+SMALL_CONF = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,9 @@ class Engine:
         self._lock = threading.Lock()
         self._undo: list[Callable[[], None]] = []
         self._closed = False
+        self._small: SparkSession | None = None
+        self._followed: dict[str, str] = {}
+        """The settings that the session had when the one for small queries was made."""
 
     @property
     def started(self) -> bool:
@@ -195,11 +206,39 @@ class Engine:
                     raise
             return self._session
 
+    def small(self) -> SparkSession | None:
+        """A session beside the other that answers queries over a few local rows sooner.
+
+        Such a query costs what it takes to plan it and to start its tasks. Here it is one task
+        where it can be, and nothing is compiled for it. It has the other settings of the session
+        as `follow_settings` last found them.
+        """
+        if self._small is None:
+            self.follow_settings()
+        return self._small
+
+    def follow_settings(self) -> None:
+        """Give the session for small queries the settings that the session has now."""
+        session = self.get()
+        if type(session).__module__.startswith("pyspark.sql.connect"):
+            # A server plans its queries, and its sessions are not ours to multiply.
+            return
+        found = session.conf.getAll
+        with self._lock:
+            if self._small is not None and found == self._followed:
+                return
+            small = session.newSession()
+            known = small.conf.getAll
+            for key, value in {**found, **SMALL_CONF}.items():
+                if known.get(key) != value and small.conf.isModifiable(key):
+                    small.conf.set(key, value)
+            self._small, self._followed = small, found
+
     def close(self) -> None:
         """Stop what was started here. A session that was given runs on."""
         with self._lock:
             self._closed = True
-            self._session = None
+            self._session = self._small = None
             self._run_undo()
 
     def __enter__(self) -> Engine:

@@ -35,6 +35,12 @@ class Engine(Protocol):
 
     def get(self) -> SparkSession: ...
 
+    def small(self) -> SparkSession | None:
+        """A session for queries over a few rows of this process, where that makes a difference."""
+
+    def follow_settings(self) -> None:
+        """Give that session the settings that the other has now."""
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
