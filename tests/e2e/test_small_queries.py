@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from tests.streams import check
 
 import tidelock
 from tidelock.derive import adding, moving
-from tidelock.derive.relations import SMALL_ROWS, Query
+from tidelock.derive.relations import SMALL_ROWS, Query, asking
+from tidelock.errors import QueryFailed
 from tidelock.run.lake import Lake
 from tidelock.run.session import Engine
 
@@ -56,6 +59,40 @@ def test_every_type_goes_through_alike(engine: Engine) -> None:
     expected = large.run("SELECT r0.* FROM r0")
     assert found.to_pylist() == expected.to_pylist() == rows.to_pylist()
     assert found.schema.types == expected.schema.types
+
+
+def test_queries_that_are_asked_together_are_answered_as_if_alone(engine: Engine) -> None:
+    rows = rows_of_every_type()
+    asked = {
+        "SELECT * FROM r0": rows.to_pylist(),
+        "SELECT * FROM r0 WHERE false": [],
+        "SELECT whole, count(*) AS n FROM r0 JOIN r1 USING (whole) GROUP BY whole": [
+            {"whole": 2**62, "n": 1}
+        ],
+        "SELECT text AS `a'b{`, 1 AS r0 FROM r0 WHERE flag": [{"a'b{": "ä'`{x}", "r0": 1}],
+        "SELECT 1 / (whole - whole) AS z FROM r0": "DIVIDE_BY_ZERO",
+        "SELECT nothing FROM r0": "UNRESOLVED_COLUMN",
+    }
+    begun = threading.Barrier(len(asked))
+
+    def run(sql: str) -> object:
+        query = Query(engine)
+        query.local(rows)
+        query.local(rows)
+        with asking(engine):
+            begun.wait(30)
+            try:
+                return query.run(sql).to_pylist()
+            except QueryFailed as error:
+                return error.message
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = dict(zip(asked, pool.map(run, asked), strict=True))
+    for sql, expected in asked.items():
+        if isinstance(expected, str):
+            assert expected in str(answers[sql])
+        else:
+            assert answers[sql] == expected
 
 
 def test_small_queries_follow_the_settings_of_the_session(spark: SparkSession) -> None:

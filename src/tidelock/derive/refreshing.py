@@ -27,6 +27,7 @@ from tidelock.derive.choosing import Found, choose, find_all_changes
 from tidelock.derive.costs import Way
 from tidelock.derive.keeping import Keeper, Outcome
 from tidelock.derive.moving import RowsNotFound
+from tidelock.derive.relations import asking
 from tidelock.derive.sources import Changes, cancelled, read_changes, weighted
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import WEIGHT
@@ -39,7 +40,7 @@ from tidelock.store.reading import Table
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
-MEMBERS_AT_ONCE = 4
+MEMBERS_AT_ONCE = 16
 
 
 class MemberFailed(Exception):
@@ -62,7 +63,6 @@ class Refresh:
 
     def run(self) -> list[Attempt]:
         """Refresh and publish; what became of each member. MemberFailed names who did not."""
-        self.store.engine.follow_settings()
         transaction = self.store.begin(self.branch, message=f"refresh {', '.join(self.members)}")
         try:
             attempts = _Members(self, transaction).stage()
@@ -136,7 +136,8 @@ class _Members:
         began = time.monotonic()
         stream = self._streams[name]
         try:
-            way, outcome = self._keep(stream)
+            with asking(self._store.engine):
+                way, outcome = self._keep(stream)
         except Exception as error:
             raise MemberFailed(name) from error
         self._done[name] = outcome

@@ -6,11 +6,15 @@ which goes to the engine with the query, or for a table of the lake, which the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
+from tidelock.derive.batching import Batches
 from tidelock.errors import QueryFailed
 from tidelock.store.frames import spark_schema
 from tidelock.store.reading import Engine
@@ -43,54 +47,118 @@ class Query:
 
     def prepare(self, sql: str) -> DataFrame:
         """The frame of a query over the relations that were added."""
-        from pyspark.errors import PySparkException
-
-        session, names, frames = self._read()
-        text = sql.replace("{", "{{").replace("}", "}}")
-        text = f"WITH {', '.join(names)} {text}" if names else sql
-        try:
-            frame = session.sql(text, **frames)
-            # Spark Connect analyses late; an error in the query belongs here.
-            _ = frame.schema
-        except PySparkException as error:
-            raise failed(sql, error) from error
-        return frame
-
-    def _read(self) -> tuple[SparkSession, list[str], dict[str, Any]]:
-        """The session, the common table expressions of all relations, and what they read."""
-        small = self._small()
-        if small is not None:
-            packed = _frame(small, _pack(self._relations))
-            names = ["packed AS (SELECT /*+ COALESCE(1) */ * FROM {packed})"]
-            names += [
-                f"r{n} AS (SELECT inline(r{n}) FROM packed)" for n in range(len(self._relations))
-            ]
-            return small, names, {"packed": packed}
         session = self._engine.get()
         frames = {
             f"f{n}": _frame(session, one) if isinstance(one, pa.Table) else one
             for n, one in enumerate(self._relations)
         }
         names = [f"r{n} AS (SELECT * FROM {{f{n}}})" for n in range(len(frames))]
-        return session, names, frames
-
-    def _small(self) -> SparkSession | None:
-        """The session for few local rows, if that is all that this query is over."""
-        rows = 0
-        for one in self._relations:
-            if not isinstance(one, pa.Table) or not one.num_columns:
-                return None
-            rows += one.num_rows
-        return self._engine.small() if self._relations and rows <= SMALL_ROWS else None
+        with _told(sql):
+            return _sql(session, names, sql, frames)
 
     def run(self, sql: str) -> pa.Table:
-        from pyspark.errors import PySparkException
+        """The rows of a query over the relations that were added."""
+        tables = self._few_rows()
+        small = None if tables is None else self._engine.small()
+        if tables is None or small is None:
+            frame = self.prepare(sql)
+            with _told(sql):
+                return frame.toArrow()
+        with _told(sql):
+            return _batches(small).answer((sql, tables))
 
-        frame = self.prepare(sql)
-        try:
-            return frame.toArrow()
-        except PySparkException as error:
-            raise failed(sql, error) from error
+    def _few_rows(self) -> list[pa.Table] | None:
+        """The relations, if they are a few local rows and nothing else."""
+        tables = [one for one in self._relations if isinstance(one, pa.Table) and one.num_columns]
+        few = sum(rows.num_rows for rows in tables) <= SMALL_ROWS
+        return tables if few and tables and len(tables) == len(self._relations) else None
+
+
+@contextmanager
+def asking(engine: Engine) -> Iterator[None]:
+    """Around work that leads to queries, side by side with other such work."""
+    small = engine.small()
+    if small is None:
+        yield
+        return
+    with _batches(small).taking_part():
+        yield
+
+
+Small: TypeAlias = tuple[str, list[pa.Table]]
+"""A query over `r0`, `r1`, …, and these tables."""
+
+_known: WeakKeyDictionary[SparkSession, Batches[Small, pa.Table]] = WeakKeyDictionary()
+_knowing = threading.Lock()
+
+
+def _batches(session: SparkSession) -> Batches[Small, pa.Table]:
+    """The batches of small queries of a session, which is kept alive by its engine alone."""
+    with _knowing:
+        found = _known.get(session)
+        if found is None:
+            known = ref(session)
+            found = _known[session] = Batches(lambda queries: _ask(known, queries))
+        return found
+
+
+def _ask(known: ref[SparkSession], queries: Sequence[Small]) -> list[pa.Table]:
+    """Run small queries, several as one: each becomes a list of rows in the only row."""
+    session = known()
+    assert session is not None, "who asks holds the session"
+    packed = _frame(session, _pack([tables for _, tables in queries]))
+    names = ["packed AS (SELECT /*+ COALESCE(1) */ * FROM {packed})"]
+    if len(queries) == 1:
+        ((sql, tables),) = queries
+        names += _unpacked(0, tables)
+        return [_sql(session, names, sql, {"packed": packed}).toArrow()]
+    parts = []
+    for number, (sql, tables) in enumerate(queries):
+        whole = f"WITH {', '.join(_unpacked(number, tables))} {sql}"
+        parts.append(f"(SELECT collect_list(struct(*)) AS a{number} FROM ({whole}))")
+    sql = f"SELECT * FROM {' CROSS JOIN '.join(parts)}"
+    answers = _sql(session, names, sql, {"packed": packed}).toArrow()
+    return [
+        pa.Table.from_struct_array(column.chunk(0).values.slice(0)) for column in answers.columns
+    ]
+
+
+def _unpacked(number: int, tables: Sequence[pa.Table]) -> list[str]:
+    return [f"r{n} AS (SELECT inline(q{number}r{n}) FROM packed)" for n in range(len(tables))]
+
+
+def _pack(lists: Sequence[Sequence[pa.Table]]) -> pa.Table:
+    """All tables in one row, each as a list of its rows: handing over one table costs as much as
+    handing over the rows of all."""
+    packed = {}
+    for number, tables in enumerate(lists):
+        for position, rows in enumerate(tables):
+            fields = [field.with_nullable(True) for field in rows.schema]
+            columns = [column.combine_chunks() for column in rows.columns]
+            values = pa.StructArray.from_arrays(columns, fields=fields)
+            ends = pa.array([0, rows.num_rows], pa.int32())
+            packed[f"q{number}r{position}"] = pa.ListArray.from_arrays(ends, values)
+    return pa.table(packed)
+
+
+def _sql(
+    session: SparkSession, names: Sequence[str], sql: str, frames: Mapping[str, Any]
+) -> DataFrame:
+    text = sql.replace("{", "{{").replace("}", "}}")
+    frame = session.sql(f"WITH {', '.join(names)} {text}" if names else sql, **frames)
+    # Spark Connect analyses late; an error in the query belongs here.
+    _ = frame.schema
+    return frame
+
+
+@contextmanager
+def _told(sql: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise failed(sql, error) from error
 
 
 def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
@@ -98,19 +166,6 @@ def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
     # cannot be NULL, and refuses its own plan.
     schema = pa.schema([field.with_nullable(True) for field in rows.schema])
     return session.createDataFrame(rows, schema=spark_schema(schema))
-
-
-def _pack(relations: Sequence[pa.Table]) -> pa.Table:
-    """All relations in one row, each as a list of its rows: handing over one costs as much as
-    handing over the rows of all."""
-    packed = {}
-    for number, rows in enumerate(relations):
-        fields = [field.with_nullable(True) for field in rows.schema]
-        columns = [column.combine_chunks() for column in rows.columns]
-        values = pa.StructArray.from_arrays(columns, fields=fields)
-        ends = pa.array([0, rows.num_rows], pa.int32())
-        packed[f"r{number}"] = pa.ListArray.from_arrays(ends, values)
-    return pa.table(packed)
 
 
 def failed(sql: str, error: Exception) -> QueryFailed:

@@ -29,7 +29,7 @@ from tidelock.run.stream_definitions import CONFLICTS_MAX, StreamDefinitions
 from tidelock.store.log import Head
 from tidelock.store.store import Store
 
-UNITS_AT_ONCE = 4
+UNITS_AT_ONCE = 16
 
 
 class StreamRefreshes:
@@ -59,11 +59,17 @@ class StreamRefreshes:
             members = tuple(name for unit in units for name in unit.members)
             units = [Unit("lake", members, None, 0)] if members else []
         asked = names is not None or together
+        settings = _Once(self._store.engine.follow_settings)
+
+        def begin(unit: Unit) -> None:
+            if begun is not None:
+                begun(unit)
+            settings.run()
 
         def run(unit: Unit) -> list[Attempt]:
             if stop is not None and stop.is_set():
                 return self._passed_over(branch, unit, "skipped", "it was to stop before this")
-            return self._refresh_unit(branch, unit, full=full, asked=asked, begun=begun)
+            return self._refresh_unit(branch, unit, full=full, asked=asked, begin=begin)
 
         attempts: list[Attempt] = []
         for level in unit_levels(units):
@@ -126,7 +132,7 @@ class StreamRefreshes:
         *,
         full: bool,
         asked: bool,
-        begun: Callable[[Unit], None] | None,
+        begin: Callable[[Unit], None],
     ) -> list[Attempt]:
         for _ in range(CONFLICTS_MAX):
             head = self._store.branches.head(branch)
@@ -144,9 +150,8 @@ class StreamRefreshes:
             idle = is_current(arrangement, head.tables, members)
             if idle and not full and not self._time_has_come(head, arrangement, members, asked):
                 return self._passed_over(branch, unit, "none", "no source changed")
-            if begun is not None:
-                begun(unit)
             try:
+                begin(unit)
                 return Refresh(self._store, self._catalog, branch, members, full).run()
             except MemberFailed as error:
                 cause = error.__cause__
@@ -229,6 +234,21 @@ class StreamRefreshes:
             if one.table in others
         ]
         return [*skipped, failed]
+
+
+class _Once:
+    """Something that is done once, by whoever needs it first."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._done = False
+
+    def run(self) -> None:
+        with self._lock:
+            if not self._done:
+                self._work()
+                self._done = True
 
 
 def _each(
