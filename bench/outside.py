@@ -1,8 +1,8 @@
 """Figures of other systems, printed beside ours: they bind nobody, and nothing depends on them.
 
-DuckDB and Pathway live in a virtual environment of their own, made on demand beside the project's,
-since they need other versions of what we use. Where it cannot be made, the reason is printed in
-the place of the figures.
+They live in a virtual environment of their own, made on demand beside the project's, since they
+need other versions of what we use. Where it cannot be made, the reason is printed in the place of
+the figures.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from bench.shop import CHANGED, QUERY
 
 ENVIRONMENT = Path(__file__).parents[1] / ".venv-outside"
 PYTHON = ENVIRONMENT / "bin" / "python"
-PACKAGES = ("duckdb>=1.4", "pathway>=0.33")
+PACKAGES = ("duckdb>=1.4", "pathway>=0.33", "dlt[filesystem,parquet]>=1.20")
 SCRIPTS = Path(__file__).parent / "outside_scripts"
 INSTALL_SECONDS_MAX = 600
 DUCKDB_SECONDS_MAX = 300
 PATHWAY_SECONDS_MAX = 600
+DLT_SECONDS_MAX = 300
 PATHWAY_CHANGES = 7
 
 
@@ -41,6 +42,16 @@ def measure_outside(lake: tidelock.Lake, path: Path, rows: int) -> str:
     except NotAvailable as reason:
         return f"DuckDB and Pathway: not available ({reason})"
     return f"{_duckdb(path)}; {_pathway(path, rows)}"
+
+
+def measure_export(file: Path, path: Path) -> str:
+    """What dlt takes to export the rows of a Parquet file."""
+    try:
+        _make_environment()
+        took = _run_script("dlt_export", DLT_SECONDS_MAX, file, path, 3)
+    except NotAvailable as reason:
+        return f"dlt: not available ({reason})"
+    return f"dlt {middle(took):.2f} s"
 
 
 def hand_over(lake: tidelock.Lake, path: Path) -> None:
@@ -72,7 +83,7 @@ def _pathway(path: Path, rows: int) -> str:
 
 
 def _make_environment() -> None:
-    imports = [PYTHON, "-c", "import duckdb, pathway"]
+    imports = [PYTHON, "-c", "import duckdb, pathway, dlt"]
     if PYTHON.exists() and subprocess.run(imports, capture_output=True).returncode == 0:
         return
     print(f"Making {ENVIRONMENT.name} with {', '.join(PACKAGES)}", file=sys.stderr)

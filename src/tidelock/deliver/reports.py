@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from tidelock.model.sinks import Feed, Trouble
 
@@ -70,6 +70,9 @@ class LaggingPartition:
     trouble: Trouble | None
 
 
+Condition: TypeAlias = Literal["current", "behind", "failing", "paused", "stopped", "lapsed"]
+
+
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
     """Where a sink stands."""
@@ -83,7 +86,7 @@ class SinkStatus:
     feed: Feed
     partition_by: tuple[str, ...]
     schedule: str | None
-    state: Literal["current", "behind", "failing", "paused", "stopped", "lapsed"]
+    state: Condition
     reason: str
     watermark: int
     """The position up to which every partition that is not lagging has everything."""

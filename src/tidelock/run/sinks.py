@@ -16,16 +16,14 @@ from typing import Any
 
 from tidelock.deliver.delivering import Tick
 from tidelock.deliver.duty import on_duty
-from tidelock.deliver.feeds import open_feed
 from tidelock.deliver.files import FileSink
 from tidelock.deliver.holding import hold_changes, hold_name
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
-from tidelock.deliver.losses import find_losses, lapsed
 from tidelock.deliver.partitions import check_partition_by
 from tidelock.deliver.quarantine import Quarantine, Quarantined
 from tidelock.deliver.recovering import ask, state_of
-from tidelock.deliver.reports import DeliveryReport, LaggingPartition, SinkStatus
+from tidelock.deliver.reports import DeliveryReport, SinkStatus
 from tidelock.deliver.resending import Resent, discard, resend
 from tidelock.deliver.secrets import check_secrets
 from tidelock.deliver.sink import Recovered, Sink, follows
@@ -34,9 +32,7 @@ from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import (
     InvalidOption,
     SinkBusy,
-    SinkLapsed,
     SinkStopped,
-    SnapshotExpired,
     TidelockError,
 )
 from tidelock.model.commit import TableState
@@ -54,6 +50,7 @@ from tidelock.model.sinks import (
     told,
     version_of,
 )
+from tidelock.run.sink_statuses import status_of
 from tidelock.store import layout
 from tidelock.store.holds import hold_names, release_hold, take_hold
 from tidelock.store.log import Head
@@ -313,62 +310,8 @@ class Sinks:
     def _head(self, definition: SinkDefinition) -> Head:
         return self._store.branches.head(definition.branch)
 
-    # Telling
-
     def status(self, definition: SinkDefinition) -> SinkStatus:
-        ledger = self.ledger
-        paused = ledger.paused(definition.id)
-        state, in_flight, condition, reason = None, False, "current", ""
-        trouble = []
-        try:
-            standing = ledger.standing(definition)
-            state, in_flight = standing.state, standing.open is not None
-            if standing.open is not None:
-                trouble = list(ledger.progress(standing.open).trouble.values())
-            trouble += [lag.trouble for lag in state.lagging.values() if lag.trouble]
-            head = self._head(definition)
-            table = next(t for t in head.tables.states() if t.id == definition.table_id)
-            newest = self._newest(definition, head, table, state)
-            if newest > state.watermark or state.lagging or in_flight:
-                condition = "behind"
-            losses = find_losses(self._store.log, head.branch, definition, table, state)
-            if losses:
-                raise lapsed(definition, losses)
-        except StopIteration:
-            condition, reason, newest = "stopped", "its table was dropped", None
-        except (SinkLapsed, SnapshotExpired) as error:
-            condition, reason, newest = "lapsed", error.message, None
-        except TidelockError as error:
-            condition, reason, newest = "stopped", error.message, None
-        if trouble:
-            condition, reason = "failing", trouble[0].reason
-        if paused is not None:
-            condition, reason = "paused", paused.reason
-        shown = state or SinkState(0, definition.start)
-        return SinkStatus(
-            name=definition.name,
-            id=definition.id,
-            table=definition.table,
-            branch=definition.branch,
-            kind=definition.kind,
-            to=definition.to,
-            feed=definition.feed,
-            partition_by=definition.partition_by,
-            schedule=definition.schedule,
-            state=condition,  # type: ignore[arg-type]
-            reason=reason,
-            watermark=told(definition.feed, shown.watermark),
-            newest=None if newest is None else told(definition.feed, newest),
-            lagging=tuple(
-                LaggingPartition(path, told(definition.feed, lag.watermark), lag.trouble)
-                for path, lag in sorted(shown.lagging.items())
-            ),
-            quarantined=Quarantine(self._store.objects, definition).count(),
-            plan=shown.plan,
-            in_flight=in_flight,
-            retry_at=min((one.retry_at for one in trouble), default=None),
-            options=definition.options,
-        )
+        return status_of(self._store, self.ledger, definition)
 
     # Quarantine
 
@@ -382,16 +325,6 @@ class Sinks:
     def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
         self._store.refuse_read_only()
         return discard(self._store, self.ledger.definition(name), number)
-
-    def _newest(
-        self, definition: SinkDefinition, head: Head, table: TableState, state: SinkState
-    ) -> int:
-        if state.seen == table.changed:
-            return state.watermark
-        feed = open_feed(
-            self._store, definition, head.branch, head.version, state.watermark, state.fragment
-        )
-        return feed.newest
 
 
 def _place(kind: str, to: str) -> str:

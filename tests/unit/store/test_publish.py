@@ -333,12 +333,13 @@ def test_an_overwrite_survives_maintenance_of_its_table(lake: Lake) -> None:
 
 
 def test_a_commit_stands_when_what_comes_after_it_fails(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake.create_table("t", NUMBERS_DDL)
-    monkeypatch.setattr(lake._store.maintainer, "_upkeep", _broken)
-    for number in range(20):
-        append(lake, "t", (number, number))
+    with armed("maintenance.before_publish", "error") as point:
+        for number in range(20):
+            append(lake, "t", (number, number))
+    assert point.hits
     assert lake.table("t").count() == 20
     assert "was put off" in caplog.text
 
