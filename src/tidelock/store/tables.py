@@ -24,7 +24,7 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, RowIdSequence
+from lance.fragment import DataFile, FragmentMetadata, RowIdSequence
 
 from tidelock.errors import (
     BrokenInvariant,
@@ -162,6 +162,9 @@ class TableFiles:
         hit("table.before_write")
         with _lance_failures(base):
             fragments = write_rows(data, data.schema, base)
+        for fragment in fragments:
+            for file in fragment.files:
+                file.__class__ = _DataFile
         hit("table.after_write")
         if (
             isinstance(data, pa.Table)
@@ -327,6 +330,15 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1)) as pool:
         return list(pool.map(function, items))
+
+
+class _DataFile(DataFile):  # type: ignore[misc]
+    """Lance's own makes a class each time that its path is asked for, as every commit does."""
+
+    @property
+    def path(self) -> str:
+        path: str = self._path
+        return path
 
 
 def data_file(fragment: FragmentMetadata) -> str:
