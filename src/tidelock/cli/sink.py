@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +15,6 @@ from tidelock.cli.options import BranchOption
 from tidelock.model.sinks import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidelock.deliver.reports import DeliveryReport, SinkStatus
 
 NONE = "No sinks yet: tidelock sink add NAME --table TABLE --kind parquet --to FOLDER"
@@ -159,6 +158,8 @@ def show_all(call: Call) -> None:
     with call.open() as lake:
         found = list(lake.sinks())
     columns = ["name", "table", "kind", "feed", "state", "watermark", "newest", "schedule", "to"]
+    if any(one.quarantined for one in found):
+        columns.insert(5, "quarantined")
     call.output.answer(
         [documents.of_sink(one) for one in found],
         lambda: call.output.listing(columns, [_row(one, columns) for one in found], NONE),
@@ -241,7 +242,7 @@ def _delivered(report: DeliveryReport) -> list[str]:
     ]
 
 
-def end_by(reports: Iterable[DeliveryReport], background: Background) -> None:
+def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
     """End with an error when something was not delivered, or when the user interrupted it."""
     from tidelock.errors import DeliveryError
 
@@ -251,6 +252,14 @@ def end_by(reports: Iterable[DeliveryReport], background: Background) -> None:
             f"{count(len(failed), 'sink')} could not deliver everything: {', '.join(failed)}. What "
             f"was delivered counts; see: tidelock sink status {failed[0]}",
             sinks=failed,
+        )
+    refused = [report.sink for report in reports if report.quarantined]
+    if refused:
+        raise DeliveryError(
+            f"{count(len(refused), 'sink')} had chunks refused, which are in quarantine: "
+            f"{', '.join(refused)}. The rest was delivered. See them, send them again or give them "
+            f"up: tidelock sink quarantine {refused[0]}",
+            sinks=refused,
         )
     if background.stop.is_set():
         raise typer.Exit(interrupts.INTERRUPTED)
@@ -326,9 +335,13 @@ def quarantine(
         raise InvalidOption("Choose one of --retry and --discard.")
     with call.open(write=retry or discard) as lake:
         if retry:
-            lake.retry_quarantined(name, number)
+            sent = lake.retry_quarantined(name, number)
+            call.output.note(
+                f"{count(len(sent.taken), 'chunk')} taken, {len(sent.refused)} refused again."
+            )
         if discard:
-            lake.discard_quarantined(name, number)
+            given_up = lake.discard_quarantined(name, number)
+            call.output.note(f"{count(len(given_up), 'chunk')} given up.")
         found = list(lake.quarantine(name))
     rows = [
         [one.number, one.path, str(one.rows), _cell(one.status), one.answer[:60]] for one in found

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from tidelock.deliver.formats import FORMATS
 from tidelock.deliver.partitions import WHOLE
-from tidelock.deliver.sink import Recovered, SentChunk
+from tidelock.deliver.sink import Recovered, SentChunk, rows_option
 from tidelock.errors import (
     CorruptObject,
     InvalidOption,
@@ -97,7 +97,7 @@ class FileSink:
         objects = location.objects()
         if not isinstance(objects, LocalObjects | ObstoreObjects):
             raise InvalidOption(f"{definition.to} cannot hold files.", to=definition.to)
-        rows = int(definition.options.get("rows_per_file", ROWS_PER_FILE))
+        rows = rows_option(definition.options, "rows_per_file", ROWS_PER_FILE)
         return cls(definition, objects, rows)
 
     def plan(self, plan: Plan, schema: pa.Schema) -> None:

@@ -160,7 +160,13 @@ def _open_catalog(definition: SinkDefinition, given: Mapping[str, Any] | None) -
                 "with the properties of a PyIceberg catalog, such as type and uri.",
                 to=definition.to,
             )
-        Path(warehouse).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(warehouse).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidOption(
+                f"The folder {warehouse} cannot be made: {error}. Choose another place.",
+                to=definition.to,
+            ) from error
         properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"}
     name = properties.pop("name", "tidelock")
     return load_catalog(name, **{"warehouse": place, **properties})

@@ -30,6 +30,8 @@ OPTIONS: dict[str, frozenset[str]] = {
     "delta": frozenset({"rows_per_commit", "storage_options"}),
 }
 """The options that each kind takes."""
+REQUIRED = ("rows_per_chunk", "plan", "write", "confirm", "close")
+"""What every sink has."""
 _EXTRAS = {
     "iceberg": "tidelock.deliver.iceberg:IcebergSink",
     "delta": "tidelock.deliver.delta:DeltaSink",
@@ -68,7 +70,14 @@ def open_sink(definition: SinkDefinition) -> Sink:
     options = resolve(definition.options)
     if kind in FORMATS:
         return FileSink.open(definition, options.get("storage_options") or {})
-    opened: Sink = _imported(kind)(definition, options)
+    opened = _imported(kind)(definition, options)
+    missing = [name for name in REQUIRED if not hasattr(opened, name)]
+    if missing:
+        raise InvalidOption(
+            f"What kind={kind!r} gives has no {', '.join(missing)}: a sink has "
+            f"{', '.join(REQUIRED)} (see tidelock.deliver.sink.Sink).",
+            kind=kind,
+        )
     return opened
 
 

@@ -19,13 +19,14 @@ be waited for (`WaitingSink`), tell what it has should the lake have forgotten i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from tidelock.deliver.partitions import values_of
+from tidelock.errors import InvalidOption
 from tidelock.model.sinks import Chunk, Feed, Plan, SinkDefinition, SinkState, version_of
 
 PLACE_MASK = (1 << 32) - 1
@@ -161,3 +162,13 @@ def follows(definition: SinkDefinition, sink: Sink) -> SinkDefinition:
     if getattr(sink, "partitions_itself", False):
         return replace(definition, partition_by=())
     return definition
+
+
+def rows_option(options: Mapping[str, Any], name: str, default: int) -> int:
+    """An option that says how many rows come at once, as a number or as its text."""
+    value = options.get(name, default)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidOption(f"{name}={value!r} is not a number of rows from 1 on.", option=name)
+    return value

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelock.deliver.sink import Recovered, SentChunk
+from tidelock.deliver.sink import Recovered, SentChunk, rows_option
 from tidelock.errors import DestinationFailed, InvalidOption
 from tidelock.model.names import fold
 from tidelock.model.sinks import Plan, SinkDefinition, SinkState, end_of, told, version_of
@@ -71,7 +71,7 @@ class TableSink(ABC):
 
     def __init__(self, definition: SinkDefinition, options: Mapping[str, Any]) -> None:
         self.definition = definition
-        self.rows_per_chunk = int(options.get("rows_per_commit", ROWS_PER_COMMIT))
+        self.rows_per_chunk = rows_option(options, "rows_per_commit", ROWS_PER_COMMIT)
         self._found: Found | None = None
 
     # What a format does

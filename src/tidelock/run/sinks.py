@@ -37,7 +37,7 @@ from tidelock.errors import (
 )
 from tidelock.model.commit import TableState
 from tidelock.model.durations import parse_duration
-from tidelock.model.names import check_name, is_hidden
+from tidelock.model.names import check_name, is_hidden, suggest
 from tidelock.model.sinks import (
     NOTHING,
     Chunk,
@@ -103,7 +103,7 @@ class Sinks:
             branch=head.branch.name,
             branch_id=head.branch.id,
             kind=kind,
-            to=_place(kind, to),
+            to=self._place(kind, to),
             feed=feed,
             partition_by=check_partition_by(partition_by, schema.shown),
             schedule=schedule,
@@ -119,6 +119,20 @@ class Sinks:
         if feed == "changes":
             hold_changes(self._store, definition, head.branch, version_of(position))
         return definition
+
+    def _place(self, kind: str, to: str) -> str:
+        """Where to deliver, in a form that means the same to every process."""
+        if not to:
+            raise InvalidOption("to='' is no place to deliver to. Name one.", to=to)
+        if kind == "http" or ":" in kind or "://" in to:
+            return to
+        path = Path(to).absolute()
+        lake = self._store.location
+        if lake.kind == "file" and path.is_relative_to(Path(lake.uri).absolute()):
+            raise InvalidOption(
+                f"{to} is inside the lake, whose folders are its own. Choose another place.", to=to
+            )
+        return str(path)
 
     def _start(
         self, head: Head, table: TableState, feed: Feed, start: str
@@ -250,6 +264,13 @@ class Sinks:
         partition: str | None,
         since: int,
     ) -> SinkState:
+        known = sorted({one.partition for one in sink.listed() if one.until > since})
+        if partition is not None and partition not in known:
+            raise InvalidOption(
+                f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
+                f"{told(definition.feed, since)}. {suggest(partition, known)}",
+                partition=partition,
+            )
         manifest = sink.manifest()
         if manifest is not None:
             # Of a plan that is given up here, its files tell whether it had ended.
@@ -282,6 +303,13 @@ class Sinks:
         """Accept what a lapsed sink has lost, and let it go on with what is there now."""
         self._store.refuse_read_only()
         definition = self.ledger.definition(name)
+        found = self.status(definition)
+        if definition.feed == "changes" and found.state in ("current", "behind"):
+            raise InvalidOption(
+                f"Sink {name!r} has lost nothing: it is {found.state}. To resync it would send all "
+                "rows a second time. Deliver; or replay what is to be sent again.",
+                sink=name,
+            )
         head = self._head(definition)
         state = self.ledger.standing(definition).state
         state = replace(state, accepted=head.version, seen=0, fragment=-1)
@@ -325,13 +353,6 @@ class Sinks:
     def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
         self._store.refuse_read_only()
         return discard(self._store, self.ledger.definition(name), number)
-
-
-def _place(kind: str, to: str) -> str:
-    """Where to deliver, in a form that means the same to every process."""
-    if kind == "http" or ":" in kind or "://" in to:
-        return to
-    return str(Path(to).absolute())
 
 
 def _version(start: str, head: Head) -> int:

@@ -1,0 +1,79 @@
+"""What is wrong with a sink is said when it is created, or asked for, and nothing is half done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidelock
+from tidelock import errors
+from tidelock.run.lake import Lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with tidelock.open(tmp_path / "lake", create=True) as lake:
+        lake.create_table("o", "id BIGINT, g STRING", key="id")
+        rows = [{"id": n, "g": "a/b" if n % 2 else "c"} for n in range(10)]
+        lake.run(lambda tx: tx.append("o", rows))
+        yield lake
+
+
+@pytest.mark.parametrize("rows", [0, -5, "abc", True, 1.5, "0"])
+@pytest.mark.parametrize(
+    ("kind", "option"), [("csv", "rows_per_file"), ("delta", "rows_per_commit")]
+)
+def test_a_number_of_rows_is_a_number_of_rows(
+    lake: Lake, tmp_path: Path, kind: str, option: str, rows: Any
+) -> None:
+    with pytest.raises(errors.InvalidOption, match=option):
+        lake.create_sink("s", table="o", kind=kind, to=str(tmp_path / "out"), **{option: rows})
+    assert not list(lake.sinks())
+
+
+def test_a_place_is_named_and_is_not_the_lake(lake: Lake, tmp_path: Path) -> None:
+    for to in ("", str(tmp_path / "lake"), str(tmp_path / "lake" / "tables" / "x")):
+        with pytest.raises(errors.InvalidOption, match="place"):
+            lake.create_sink("s", table="o", kind="jsonl", to=to)
+    lake.create_sink("s", table="o", kind="jsonl", to=str(tmp_path / "lake-out"))
+
+
+def test_a_sink_of_ones_own_that_lacks_something_is_refused(lake: Lake) -> None:
+    with pytest.raises(errors.InvalidOption, match="has no rows_per_chunk"):
+        lake.create_sink("s", table="o", kind=f"{__name__}:Lacking", to="nowhere")
+
+
+class Lacking:
+    """A destination without `rows_per_chunk`."""
+
+    def __init__(self, definition: object, options: object) -> None: ...
+
+    def plan(self, plan: object, schema: object) -> None: ...
+
+    def write(self, chunk: object, rows: object) -> int:
+        return 0
+
+    def confirm(self, plan: object, state: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_partition_that_was_never_delivered_is_not_replayed(lake: Lake, tmp_path: Path) -> None:
+    lake.create_sink("s", table="o", kind="jsonl", to=str(tmp_path / "out"), partition_by="g")
+    lake.deliver("s")
+    with pytest.raises(errors.InvalidOption, match=r"Did you mean 'g=a%2Fb'"):
+        lake.replay("s", partition="g=a/b")
+    lake.replay("s", partition="g=a%2Fb")
+    assert lake.deliver("s").rows == 5
+
+
+def test_a_sink_of_changes_that_lost_nothing_is_not_sent_again(lake: Lake, tmp_path: Path) -> None:
+    lake.create_sink("s", table="o", kind="jsonl", to=str(tmp_path / "out"), feed="changes")
+    for _ in range(2):
+        with pytest.raises(errors.InvalidOption, match="lost nothing"):
+            lake.resync_sink("s")
+        lake.deliver("s")
+    assert lake.sink_status("s").state == "current"
