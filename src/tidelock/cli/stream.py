@@ -16,7 +16,7 @@ from tidelock.cli.sql import read_query
 from tidelock.model.streams import Consistency, RefreshMode, SchedulePolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from tidelock import Commit
     from tidelock.derive.attempts import Attempt
@@ -225,15 +225,27 @@ def refresh(
             *listed(found), f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"'
         ),
     )
-    end_by(found, background)
+    end_by(found, background, names or ())
 
 
-def end_by(attempts: Iterable[Attempt], background: Background) -> None:
-    """End with an error when some of the attempts failed, or when the user interrupted them."""
+def end_by(
+    attempts: Iterable[Attempt], background: Background, asked: Collection[str] = ()
+) -> None:
+    """End with an error when some of the attempts failed, or when the user interrupted them.
+
+    What was asked for by name and was skipped, as it is suspended, was not refreshed either.
+    """
     from tidelock.cli.cells import count
     from tidelock.errors import RefreshFailed
+    from tidelock.model.names import fold
 
-    failed = [attempt.table for attempt in attempts if attempt.action == "failed"]
+    wanted = () if background.stop.is_set() else set(map(fold, asked))
+    failed = [
+        attempt.table
+        for attempt in attempts
+        if attempt.action == "failed"
+        or (attempt.action == "skipped" and fold(attempt.table) in wanted)
+    ]
     if failed:
         raise RefreshFailed(
             f"{count(len(failed), 'stream table')} could not be refreshed: {', '.join(failed)}. "

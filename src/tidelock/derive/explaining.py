@@ -38,7 +38,7 @@ def explain_plan(prepared: Prepared) -> Iterator[str]:
     yield from prepared.view.notes
     for kept in prepared.kept:
         last = kept is prepared.kept[-1]
-        where = "the table itself" if last else f"an internal table, {INTERNAL}{kept.stage.number}"
+        where = "the table itself" if last else f"an internal table,{INTERNAL}{kept.stage.number}"
         yield f"Stage {kept.stage.number}: {_head(kept.stage)}, kept in {where}"
         yield from (f"    {line}" for line in tree(kept.stage.body))
         yield from (f"  {line}" for line in _state(kept))

@@ -31,8 +31,9 @@ from tidelock.derive.sql.operators import (
     Window,
 )
 
-INTERNAL = "#"
-"""How a scan names the table of another stage: `#0`, `#1`, …"""
+INTERNAL = " #"
+"""How a scan names the table of another stage, ` #0`, ` #1`, …: no table's name begins with a
+space."""
 
 # Sums and counts of these can be added up; everything else is computed again where it changed.
 ADDITIVE = frozenset({"count", "count_if", "sum", "avg", "bool_and", "bool_or"})

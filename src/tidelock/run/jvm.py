@@ -34,6 +34,7 @@ HOW_TO_GET_JAVA = (
     "Install it (for example: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one."
 )
 # PySpark's own mark of a process whose sessions are clients.
+THREAD_STACK = "16m"
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 PANDAS_NOTICE = "PySpark does not yet fully support pandas"
 LOG_SETTINGS = """\
@@ -152,7 +153,11 @@ def local_settings(
         "spark.driver.memory": (memory if local else None) or default_memory(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_file_uri(folder)}",
+        # Spark walks a query recursively. A thread of it whose stack overflows leaves its caller
+        # waiting for ever.
+        "spark.driver.extraJavaOptions": (
+            f"-Xss{THREAD_STACK} -Dlog4j2.configurationFile={_log_file_uri(folder)}"
+        ),
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

@@ -61,15 +61,12 @@ class StreamRefreshes:
         asked = names is not None or together
         settings = _Once(self._store.engine.follow_settings)
 
-        def begin(unit: Unit) -> None:
-            if begun is not None:
-                begun(unit)
-            settings.run()
-
         def run(unit: Unit) -> list[Attempt]:
             if stop is not None and stop.is_set():
                 return self._passed_over(branch, unit, "skipped", "it was to stop before this")
-            return self._refresh_unit(branch, unit, full=full, asked=asked, begin=begin)
+            return self._refresh_unit(
+                branch, unit, full=full, asked=asked, begun=begun, settings=settings
+            )
 
         attempts: list[Attempt] = []
         for level in unit_levels(units):
@@ -132,7 +129,8 @@ class StreamRefreshes:
         *,
         full: bool,
         asked: bool,
-        begin: Callable[[Unit], None],
+        begun: Callable[[Unit], None] | None,
+        settings: _Once,
     ) -> list[Attempt]:
         for _ in range(CONFLICTS_MAX):
             head = self._store.branches.head(branch)
@@ -150,8 +148,10 @@ class StreamRefreshes:
             idle = is_current(arrangement, head.tables, members)
             if idle and not full and not self._time_has_come(head, arrangement, members, asked):
                 return self._passed_over(branch, unit, "none", "no source changed")
+            if begun is not None:
+                begun(unit)
             try:
-                begin(unit)
+                settings.run()
                 return Refresh(self._store, self._catalog, branch, members, full).run()
             except MemberFailed as error:
                 cause = error.__cause__

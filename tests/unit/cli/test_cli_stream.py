@@ -159,7 +159,9 @@ def test_a_suspended_table_waits_until_it_is_resumed(stream: Cli) -> None:
     stream("stream", "create", "totals", "--query", TOTALS)
     stream("stream", "suspend", "totals", "--reason", "bad data")
     assert "suspended: bad data" in stream("stream", "list").out
-    assert actions(stream, "totals") == {"totals": "skipped"}
+    assert actions(stream) == {"totals": "skipped"}
+    named = stream("stream", "refresh", "totals", code=9, answers=True)
+    assert "could not be refreshed: totals" in named.err
     stream("stream", "resume", "totals")
     assert actions(stream, "totals") == {"totals": "full"}
 
