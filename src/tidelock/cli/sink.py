@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         sink,
         "replay",
         example="tidelock sink replay archive --since 0\n"
-        "tidelock sink replay archive --partition customer=ada",
+        "tidelock sink replay archive --partition customer=ann",
     )(replay)
     command(sink, "resync", example="tidelock sink resync archive")(resync)
     command(
