@@ -112,6 +112,9 @@ class _Members:
     def stage(self) -> list[Attempt]:
         epochs = self._next_epochs()
         attempts: dict[str, Attempt] = {}
+        for name in self._refresh.members:
+            # The commit lists them in this order, whoever is done first.
+            self._transaction.stage(name)
         with ThreadPoolExecutor(MEMBERS_AT_ONCE) as pool:
             for level in self._levels():
                 run = map if len(level) == 1 else pool.map
