@@ -33,6 +33,8 @@ class _Waiting(Generic[Question, Answer]):
     error: Exception | None = None
     called: threading.Event = field(default_factory=threading.Event)
     """Set when it is settled or is to lead."""
+    left: bool = False
+    """Whether nobody waits for the answer any more."""
 
     @property
     def settled(self) -> bool:
@@ -46,7 +48,7 @@ class Batches(Generic[Question, Answer]):
         self._ask = ask
         self._mutex = threading.Condition()
         self._waiting: list[_Waiting[Question, Answer]] = []
-        self._led = False
+        self._leader: _Waiting[Question, Answer] | None = None
         self._taking_part = 0
 
     @contextmanager
@@ -64,14 +66,19 @@ class Batches(Generic[Question, Answer]):
     def answer(self, question: Question) -> Answer:
         """The answer, or the error that the question alone meets with."""
         one = _Waiting[Question, Answer](question)
-        with self._mutex:
-            self._waiting.append(one)
-            self._mutex.notify_all()
-            leads, self._led = not self._led, True
-        if not leads:
+        try:
+            with self._mutex:
+                self._waiting.append(one)
+                self._mutex.notify_all()
+                if self._leader is None:
+                    self._leader = one
+                    one.called.set()
             one.called.wait()
-        if not one.settled:
-            self._lead(one)
+            if not one.settled:
+                self._lead(one)
+        finally:
+            # Also when interrupted: nobody may wait for who has gone.
+            self._leave(one)
         if one.error is not None:
             raise one.error
         return one.answers[0]
@@ -85,13 +92,23 @@ class Batches(Generic[Question, Answer]):
         try:
             self._settle(taken)
         finally:
-            # Also when the leader is interrupted: the others go on without it.
             with self._mutex:
-                self._waiting = [one for one in taken[1:] if not one.settled] + self._waiting
-                self._led = bool(self._waiting)
-                following = self._waiting[:1]
-            for one in [*(one for one in taken if one.settled), *following]:
-                one.called.set()
+                others = [one for one in taken[1:] if not one.settled and not one.left]
+                self._waiting = others + self._waiting
+            for one in taken:
+                if one.settled:
+                    one.called.set()
+
+    def _leave(self, one: _Waiting[Question, Answer]) -> None:
+        """No longer wait, and no longer lead: the next one that waits does."""
+        with self._mutex:
+            one.left = True
+            if one in self._waiting:
+                self._waiting.remove(one)
+            if self._leader is one:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    self._leader.called.set()
 
     def _all_are_here(self) -> bool:
         return len(self._waiting) >= min(self._taking_part, TOGETHER_MAX)

@@ -118,9 +118,7 @@ def _ask(known: ref[SparkSession], queries: Sequence[Small]) -> list[pa.Table]:
         parts.append(f"(SELECT collect_list(struct(*)) AS a{number} FROM ({whole}))")
     sql = f"SELECT * FROM {' CROSS JOIN '.join(parts)}"
     answers = _sql(session, names, sql, {"packed": packed}).toArrow()
-    return [
-        pa.Table.from_struct_array(column.chunk(0).values.slice(0)) for column in answers.columns
-    ]
+    return [pa.Table.from_struct_array(column.chunk(0).values) for column in answers.columns]
 
 
 def _unpacked(number: int, tables: Sequence[pa.Table]) -> list[str]:

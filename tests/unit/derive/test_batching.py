@@ -100,6 +100,22 @@ def test_others_go_on_when_the_leader_is_interrupted() -> None:
     assert batches.answer(9) == 9
 
 
+def test_a_leader_that_is_interrupted_before_it_asks_leads_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches: Batches[int, int] = Batches(list)
+
+    def interrupted() -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batches, "_all_are_here", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        batches.answer(1)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(batches.answer, 2).result(10) == 2
+
+
 def test_who_is_known_to_come_is_waited_for() -> None:
     asked: list[int] = []
 
