@@ -10,6 +10,7 @@ import pytest
 from tests.destinations import age_posts, check_inserts
 from tests.fault import deliverers
 from tests.lakes import run
+from tests.ledger_damage import delete, put_back, state_of, truncate
 from tests.own_sink import lines_at
 from tests.table_destinations import Tables, as_multiset, check, tables
 
@@ -24,22 +25,6 @@ KILLED = -signal.SIGKILL
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return deliverers.make(str(tmp_path / "lake"))
-
-
-def state_of(lake: Lake, name: str = "w") -> Path:
-    return Path(lake.uri, "_tidelock", "sinks", lake.sink_status(name).id, "state.json")
-
-
-def delete(path: Path, older: bytes) -> None:
-    path.unlink()
-
-
-def truncate(path: Path, older: bytes) -> None:
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def put_back(path: Path, older: bytes) -> None:
-    path.write_bytes(older)
 
 
 def lose_plans(path: Path, older: bytes) -> None:

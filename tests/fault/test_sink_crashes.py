@@ -30,6 +30,7 @@ from tests.destinations import (
 from tests.fault import deliverers
 from tests.fault.deliverers import LEASE_SECONDS, ROWS_PER_FILE
 from tests.lakes import collect_all, end, fault_seconds, run, seed_of, start, wait_until
+from tests.ledger_damage import delete, put_back, state_of, truncate
 from tests.s3_server import LossyS3, S3Server, s3_bucket, s3_server
 
 import tidelock
@@ -337,22 +338,6 @@ def test_a_lake_that_was_moved_repeats_the_plan(lake: Lake, tmp_path: Path) -> N
 
 
 # The ledger, damaged between a death and the retry
-
-
-def state_of(lake: Lake, name: str = "w") -> Path:
-    return Path(lake.uri, "_tidelock", "sinks", lake.sink_status(name).id, "state.json")
-
-
-def delete(path: Path, older: bytes) -> None:
-    path.unlink()
-
-
-def truncate(path: Path, older: bytes) -> None:
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def put_back(path: Path, older: bytes) -> None:
-    path.write_bytes(older)
 
 
 @pytest.mark.parametrize("damage", [delete, truncate, put_back], ids=lambda one: one.__name__)
