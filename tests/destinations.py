@@ -160,8 +160,8 @@ class FussySink:
         for part in plan.parts:
             for one in part.chunks:
                 if one.until <= state.watermark_of(part.path):
-                    place = (plan.sink_id, "inserts", part.path, one, plan.generation)
-                    chunk = SentChunk(*place, pa.schema([]))  # type: ignore[arg-type]
+                    named = (plan.sink_id, "inserts", part.path, one, plan.generation)
+                    chunk = SentChunk(*named, pa.schema([]), pin=plan.pin)  # type: ignore[arg-type]
                     if not self._path(chunk, "jsonl").exists():
                         self._path(chunk, "written").rename(self._path(chunk, "jsonl"))
 

@@ -62,7 +62,8 @@ def test_rows_arrive_in_order_in_chunks_that_say_what_they_are(
     headers = receiver.requests[0].headers
     sink_id = lake.sink_status("hook").id
     numbers = f"{0:019d}-{39:019d}"
-    assert headers["idempotency-key"] == f"{sink_id}//{numbers}"
+    pin = lake._store.branches.head("main").tables["t"].pin
+    assert headers["idempotency-key"] == f"{sink_id}//{numbers}@{pin:x}"
     assert headers["content-type"] == "application/x-ndjson"
     shown = {name: value for name, value in headers.items() if name.startswith("tidelock-")}
     assert shown == {

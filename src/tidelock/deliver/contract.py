@@ -39,7 +39,7 @@ from tidelock.deliver.contract_rows import (
     positions,
 )
 from tidelock.deliver.partitions import WHOLE, group_rows, path_of
-from tidelock.deliver.sink import RecoverableSink, SentChunk, Sink, follows
+from tidelock.deliver.sink import RecoverableSink, Recovered, SentChunk, Sink, follows
 from tidelock.model.sinks import (
     NOTHING,
     Chunk,
@@ -227,7 +227,7 @@ class SinkContract:
             ends = {story.plan.after, story.chunks()[0].chunk.until}
             assert told.watermark in ends, f"it tells of {told.watermark}, and chunks end at {ends}"
         # Whatever is after what it told is taken back, and may be cut otherwise.
-        story.resume_after(told.watermark)
+        story.resume_after(told)
         story.deliver_again()
         story.check()
 
@@ -255,11 +255,12 @@ class Story:
         self._expected.append(rows)
         self._cut(self._state.watermark, rows, rows_per_chunk=3)
 
-    def resume_after(self, position: int) -> None:
+    def resume_after(self, told: Recovered) -> None:
         """Forget how the rest of a plan was cut, and cut it otherwise."""
-        left = self._positions_after(position)
-        self._state = replace(self._state, watermark=position)
-        self._cut(position, left, rows_per_chunk=4)
+        left = self._positions_after(told.watermark)
+        left_by = (told.left_by,) if told.left_by else ()
+        self._state = replace(self._state, watermark=told.watermark, left_by=left_by)
+        self._cut(told.watermark, left, rows_per_chunk=4)
 
     def _positions_after(self, position: int) -> pa.Table:
         places = positions(self.definition.feed, self.rows)
@@ -308,6 +309,7 @@ class Story:
                 chunk,
                 self.plan.generation,
                 self.schema,
+                self.plan.identity,
             )
             for part in self.plan.parts
             for chunk in part.chunks
@@ -352,7 +354,7 @@ class Story:
             for chunk in self.chunks():
                 self.send(sink, chunk, batch_rows)
             sink.confirm(self.plan, self.plan.next)
-        self._state = self.plan.next
+        self._state = replace(self.plan.next, left_by=(self.plan.identity,))
 
     def check(self) -> None:
         """The destination holds what was sent, each row once."""

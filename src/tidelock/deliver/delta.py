@@ -2,9 +2,10 @@
 
     txn  tidelock/<sink id>                 version = generation
     txn  tidelock/<sink id>/<generation>    version = the position after the mark
+    txn  tidelock/<sink id>/plan            version = the identity of the plan, as a number
     description  "Tidelock sink <sink id>"  who made the table
 
-The mark is two of Delta's own application transactions, in the commit that adds the rows. Two
+The mark is three of Delta's own application transactions, in the commit that adds the rows. Two
 commits with the same application that do not know of each other cannot both succeed, so that a
 chunk is not added twice even by two processes.
 
@@ -60,7 +61,9 @@ class DeltaSink(TableSink):
         generation = table.transaction_version(self._application)
         if generation is not None:
             until = table.transaction_version(f"{self._application}/{generation}")
-            mark = None if until is None else Mark(generation, until - 1)
+            plan = table.transaction_version(f"{self._application}/plan")
+            if until is not None and plan is not None:
+                mark = Mark(generation, until - 1, f"{plan:014x}")
         told = table.metadata().description or ""
         owner = told.removeprefix(OWNED_BY) if told.startswith(OWNED_BY) else None
         return Found(plain(pa.schema(table.schema().to_arrow())), owner, mark)
@@ -121,6 +124,7 @@ class DeltaSink(TableSink):
             app_transactions=[
                 Transaction(self._application, mark.generation),
                 Transaction(f"{self._application}/{mark.generation}", mark.until + 1),
+                Transaction(f"{self._application}/plan", int(mark.plan, 16)),
             ]
         )
 

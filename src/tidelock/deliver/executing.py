@@ -38,7 +38,7 @@ from tidelock.deliver.sending import Sending, destination
 from tidelock.deliver.sink import SentChunk, Sink, WaitingSink, follows
 from tidelock.deliver.skipped import Skipped
 from tidelock.deliver.steps import Step, after_plan, trouble_of, without
-from tidelock.errors import DestinationFailed
+from tidelock.errors import DestinationFailed, SinkStopped
 from tidelock.model.commit import TableState
 from tidelock.model.sinks import Lag, Part, Plan, SinkDefinition, SinkState, Trouble
 from tidelock.store.faults import hit
@@ -47,6 +47,8 @@ from tidelock.store.store import Store
 
 NOTE_SECONDS = 0.2
 """How often the progress of a plan is written down."""
+LEFT_BY_MAX = 100
+"""So many plans in a row may have ended with a destination's answer lost."""
 
 
 class Interrupted(Exception):
@@ -101,7 +103,9 @@ class Run:
 
     def all(self, standing: Standing) -> SinkState:
         state = standing.state
+        self._check_history(*state.read)
         if standing.open is not None:
+            self._check_history(standing.open.version, standing.open.pin)
             if self._must_wait(self._ledger.progress(standing.open).trouble):
                 return state
             ended = self._execute(standing.open)
@@ -125,6 +129,20 @@ class Run:
             state = ended
             if window.until >= self._feed(state.watermark).newest:
                 return state
+
+    def _check_history(self, version: int, pin: int) -> None:
+        """What a sink has read must be in the history of its lake, or positions mean other rows."""
+        if not pin or (version <= self._head.version and self._pin_at(version) == pin):
+            return
+        name = self._definition.name
+        raise SinkStopped(
+            f"Sink {name!r} has read version {version} of {self._definition.table!r}, which is not "
+            "in this lake: the lake was put back, or copied while it was written to, and the "
+            "sink's state is later than its tables. Nothing was sent. Put the lake back as a "
+            "whole; or drop the sink, and create one with an empty place.",
+            sink=name,
+            version=version,
+        )
 
     def _must_wait(self, troubles: dict[str, Trouble]) -> bool:
         if self._forced or not troubles:
@@ -171,6 +189,7 @@ class Run:
             watermark=window.until,
             seen=self._table.changed if everything else state.seen,
             fragment=feed.fragment if everything else state.fragment,
+            read=(self._head.version, self._table.pin),
         )
         after = replace(after, lagging=self._skip(state, window))
         plan = self._plan(state, after, window.after, window.until, window.parts)
@@ -201,6 +220,7 @@ class Run:
             number=state.plan + 1,
             sink_id=self._definition.id,
             version=self._head.version if version is None else version,
+            pin=self._pin_at(version),
             after=begin,
             until=until,
             parts=parts,
@@ -209,6 +229,13 @@ class Run:
             generation=state.generation,
             created=datetime.now(UTC),
         )
+
+    def _pin_at(self, version: int | None) -> int:
+        """What tells the table's content at a version from any other, also that of a copy."""
+        if version in (None, self._head.version):
+            return self._table.pin
+        then = self._store.log.tables_at(self._head.branch, version).same(self._table)
+        return 0 if then is None else then.pin
 
     def _start(self, plan: Plan, rows: dict[str, Positioned] | None = None) -> SinkState | None:
         hold_version(self._store, self._definition, self._head.branch, plan.version)
@@ -276,6 +303,7 @@ class Run:
         """Send what is left of a plan and close it; None when it stays open."""
         progress = self._ledger.progress(plan)
         sent = confirmed = dict(progress.sent)
+        left_by = plan.before.left_by
         troubles: dict[str, Trouble] = {}
         # A partition that is behind, and fails again, stays so: others need not wait for it.
         behind = any(part.path in plan.before.lagging for part in plan.parts)
@@ -301,8 +329,11 @@ class Run:
                     troubles[part.path] = self._in_trouble(plan, part, progress, error)
             if len(troubles) < len(plan.parts) or (behind and any(sent.values())):
                 state = after_plan(plan, sent, troubles)
+                # Should its answer be lost, it is there or it is not.
+                left_by = (*plan.before.left_by[-LEFT_BY_MAX:], plan.identity)
                 with destination(self._definition):
                     self._sink.confirm(plan, state)
+                left_by = (plan.identity,)
         except DestinationFailed as error:
             # What is not confirmed may be unknown to its readers: all of it counts as not sent.
             confirmed = {}
@@ -314,7 +345,7 @@ class Run:
         if plan.parts and len(troubles) == len(plan.parts) and not behind:
             self._ledger.note(plan, Progress(sent, troubles))
             return None
-        state = after_plan(plan, confirmed, troubles)
+        state = replace(after_plan(plan, confirmed, troubles), left_by=left_by)
         self._ledger.advance(plan, state)
         let_go(self._store, self._definition, state)
         if plan.of and not troubles:
@@ -357,8 +388,21 @@ class Run:
             rows = rows_at(feed, self._skipped.positions(plan.of, part.path), first, last)
         else:
             rows = rows_of(feed, part.path, self._definition.partition_by, first, last)
+        identity = plan.identity
         divided = (
-            (SentChunk(plan.sink_id, name, part.path, chunk, plan.generation, feed.schema), batches)
+            (
+                SentChunk(
+                    plan.sink_id,
+                    name,
+                    part.path,
+                    chunk,
+                    plan.generation,
+                    feed.schema,
+                    identity,
+                    plan.pin,
+                ),
+                batches,
+            )
             for chunk, batches in by_chunk(rows, chunks)
         )
         for number, taken in enumerate(self._sending.send(divided), begin + 1):

@@ -28,9 +28,10 @@ import pyarrow as pa
 
 from tidelock.deliver.formats import FORMATS
 from tidelock.deliver.partitions import WHOLE
-from tidelock.deliver.sink import Recovered, SentChunk, rows_option
+from tidelock.deliver.sink import Recovered, SentChunk, is_left_by, rows_option
 from tidelock.errors import (
     CorruptObject,
+    DestinationFailed,
     InvalidOption,
     ObjectExists,
     ObjectMissing,
@@ -78,6 +79,8 @@ class Manifest:
     files: tuple[Listed, ...]
     previous: str | None = None
     """The manifest with the entries before these."""
+    left_by: str = ""
+    """The identity of the plan that it was written by; empty before the first."""
     format: int = 1
 
 
@@ -103,12 +106,13 @@ class FileSink:
     def plan(self, plan: Plan, schema: pa.Schema) -> None:
         self._plan = plan.number
         self._written = {}
-        if self.manifest() is None:
+        if self.manifest() is None and not plan.before.left_by:
             # The place is taken before anything is put there: names would be the same.
             with suppress(ObjectExists):
                 manifest = self._manifest(plan, plan.before, (), None)
-                self.objects.put_new(MANIFEST, encode(replace(manifest, plan=plan.before.plan)))
-            self.manifest()
+                first = replace(manifest, plan=plan.before.plan, left_by="")
+                self.objects.put_new(MANIFEST, encode(first))
+        self._expected(plan)
         if isinstance(self.objects, LocalObjects):
             # Whoever was killed left these; one process at a time delivers.
             for path in Path(self.objects.uri, OWN).glob("unfinished-*"):
@@ -157,7 +161,26 @@ class FileSink:
             reached = max([reached, *ends])
             if reached < manifest.watermark:
                 lagging[path] = reached
-        return Recovered(manifest.watermark, lagging, manifest.plan, manifest.generation)
+        return Recovered(
+            manifest.watermark, lagging, manifest.plan, manifest.generation, manifest.left_by
+        )
+
+    def take_back(self, since: int) -> int:
+        """Remove every file with a position after this one; the position after which none is left.
+
+        That is an earlier one where a file holds positions on both sides.
+        """
+        manifest, listed = self.manifest(), self.listed()
+        while torn := [one.after for one in listed if one.after < since < one.until]:
+            since = min(torn)
+        if manifest is not None:
+            # The manifest first: what it does not list is nobody's.
+            kept = tuple(sorted((one for one in listed if one.until <= since), key=_order))
+            behind = {path: at for path, at in manifest.lagging.items() if at < since}
+            less = replace(manifest, watermark=since, files=kept, lagging=behind, previous=None)
+            self.objects.put(MANIFEST, encode(less))
+        self.remove_unlisted()
+        return since
 
     def remove_unlisted(self) -> None:
         """Remove the files of a plan that was begun and will not be sent as it was."""
@@ -189,14 +212,14 @@ class FileSink:
 
     def confirm(self, plan: Plan, state: SinkState) -> None:
         """List what was written. Files that an earlier attempt wrote are found by their plan."""
-        known = self.manifest()
+        known = self._expected(plan)
         wanted = {
             self._named(plan, part.path, chunk)
             for part in plan.parts
             for chunk in part.chunks
             if chunk.until <= state.watermark_of(part.path)
         }
-        files = {one.path: one for one in known.files} if known else {}
+        files = {one.path: one for one in known.files}
         for one in wanted:
             if one.path in self._written:
                 files[one.path] = self._written[one.path]
@@ -223,10 +246,10 @@ class FileSink:
         return Listed(key, path, chunk.after, chunk.until, chunk.rows, 0, plan.number)
 
     def _publish(
-        self, plan: Plan, state: SinkState, files: tuple[Listed, ...], known: Manifest | None
+        self, plan: Plan, state: SinkState, files: tuple[Listed, ...], known: Manifest
     ) -> None:
-        previous = known.previous if known else None
-        if known is not None and len(known.files) > LISTED_MAX and known.plan < plan.number:
+        previous = known.previous
+        if len(known.files) > LISTED_MAX and known.plan < plan.number:
             # What is listed there need not be written again and again.
             previous = f"{OWN}/manifest-{known.plan:012d}.json"
             self.objects.put(previous, encode(known))
@@ -252,7 +275,32 @@ class FileSink:
             datetime.now(UTC),
             files,
             previous,
+            plan.identity,
         )
+
+    def _expected(self, plan: Plan) -> Manifest:
+        """The manifest, if it is as this lake left it or as this plan leaves it."""
+        found = self.manifest()
+        name, to = self.definition.name, self.definition.to
+        if found is None:
+            raise DestinationFailed(
+                f"The manifest at {to} is gone, and what was delivered may be with it. Put it "
+                f"back; or run `tidelock sink replay {name}`, which delivers everything anew.",
+                sink=name,
+                to=to,
+            )
+        if not is_left_by(found.left_by, plan):
+            raise DestinationFailed(
+                f"{to} holds files that this lake did not deliver: plan {found.plan}, of "
+                f"{found.written:%Y-%m-%d %H:%M:%S} UTC. The lake was put back to an earlier "
+                "state, or is a copy of the one that delivered. Nothing was written. To replace "
+                f"them with what this lake has, run `tidelock sink replay {name} --since POSITION`,"
+                " with a position that both have; to leave them, drop the sink and create one with "
+                "another place.",
+                sink=name,
+                to=to,
+            )
+        return found
 
     def manifest(self) -> Manifest | None:
         try:

@@ -1,7 +1,7 @@
 """Iceberg tables as destinations, by PyIceberg.
 
     tidelock.owner = <sink id>                                   who made the table
-    tidelock.<sink id> = {"generation": 1, "until": 4711}        the mark
+    tidelock.<sink id> = {"generation": 1, "until": 4711, "plan": "5d…"}    the mark
 
 are properties of the table, set in the commit that adds the rows.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class IcebergSink(TableSink):
         return f"tidelock.{self.definition.id}"
 
     def _property(self, mark: Mark) -> dict[str, str]:
-        return {self._mark: json.dumps({"generation": mark.generation, "until": mark.until})}
+        return {self._mark: json.dumps(asdict(mark))}
 
 
 def _open_catalog(definition: SinkDefinition, given: Mapping[str, Any] | None) -> Catalog:

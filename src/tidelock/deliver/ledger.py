@@ -67,6 +67,12 @@ class Standing:
     mended: str | None = None
     """What was found wrong with the state and could be made good."""
 
+    def given_up(self) -> SinkState:
+        """The state without the plan that is open, which may have reached the destination."""
+        if self.open is None:
+            return self.state
+        return replace(self.state, left_by=(*self.state.left_by, self.open.identity))
+
 
 class Ledger:
     """All objects of all sinks of one lake."""

@@ -59,4 +59,10 @@ def ask(definition: SinkDefinition, sink: Sink) -> Recovered | None:
 def state_of(recovered: Recovered) -> SinkState:
     floor = recovered.watermark
     lagging = {path: Lag(at, again=floor) for path, at in recovered.lagging.items()}
-    return SinkState(recovered.plan, recovered.watermark, lagging, generation=recovered.generation)
+    return SinkState(
+        recovered.plan,
+        recovered.watermark,
+        lagging,
+        generation=recovered.generation,
+        left_by=(recovered.left_by,) if recovered.left_by else (),
+    )

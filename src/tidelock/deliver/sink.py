@@ -43,6 +43,10 @@ class SentChunk:
     chunk: Chunk
     generation: int
     schema: pa.Schema
+    plan: str = ""
+    """The identity of the plan by which it comes this time."""
+    pin: int = 0
+    """The content of the table that its rows are read from."""
 
     @property
     def rows(self) -> int:
@@ -60,9 +64,13 @@ class SentChunk:
 
     @property
     def id(self) -> str:
-        """What tells this chunk from every other, whatever its rows are."""
+        """What tells this chunk from every other, whatever its rows are.
+
+        The content that it is read from is part of it: a lake that was put back gives the same
+        sequences to other rows.
+        """
         again = f"/again-{self.generation}" if self.generation > 1 else ""
-        return f"{self.sink_id}/{self.path}/{self.range}{again}"
+        return f"{self.sink_id}/{self.path}/{self.range}@{self.pin:x}{again}"
 
 
 def show(feed: Feed, position: int) -> str:
@@ -140,6 +148,8 @@ class Recovered:
     plan: int = 0
     """The last plan that it knows to be complete, if it knows plans."""
     generation: int = 1
+    left_by: str = ""
+    """The identity of the plan that reached it last; empty when none did."""
 
 
 @runtime_checkable
@@ -152,6 +162,15 @@ class RecoverableSink(Protocol):
         None when it cannot be told. Called instead of `plan`, and never while a plan is known to
         be open.
         """
+
+
+def is_left_by(identity: str, plan: Plan) -> bool:
+    """Whether a destination is as it was before a plan, or as the plan itself leaves it.
+
+    If not, another lake has written to it since: a copy of this one, or this one before somebody
+    put it back to an earlier state.
+    """
+    return identity in (plan.before.left_by or ("",)) or identity == plan.identity
 
 
 def follows(definition: SinkDefinition, sink: Sink) -> SinkDefinition:

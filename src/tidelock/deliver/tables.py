@@ -4,12 +4,13 @@ Owns: how a plan and a table that keeps its own watermark are brought together, 
 fit. The rows of a chunk and the mark that it is there are one commit of the table, so that what is
 delivered does not depend on what the lake remembers.
 
-    mark = (generation, until): everything up to `until` is there, and nothing after it
+    mark = (generation, until, plan): everything up to `until` is there, and nothing after it; the
+                                      plan that set it tells this lake from a copy of it
 
 | the table says | and the plan | then |
 |---|---|---|
 | there is no table | begins where the sink begins | it is made, with a mark |
-| mark of this generation | begins or ends a chunk there | chunks up to the mark are passed over |
+| mark of this generation and lake | begins or ends a chunk there | what it has is passed over |
 | mark of an earlier generation | is a replay | rows after the plan's beginning are taken back |
 | anything else | | DestinationFailed: somebody changed the table, or the lake was put back |
 
@@ -27,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelock.deliver.sink import Recovered, SentChunk, rows_option
+from tidelock.deliver.sink import Recovered, SentChunk, is_left_by, rows_option
 from tidelock.errors import DestinationFailed, InvalidOption
 from tidelock.model.names import fold
 from tidelock.model.sinks import Plan, SinkDefinition, SinkState, end_of, told, version_of
@@ -44,6 +45,8 @@ class Mark:
 
     generation: int
     until: int
+    plan: str
+    """The identity of the plan that it was set by."""
 
     def has(self, chunk: SentChunk) -> bool:
         return chunk.generation <= self.generation and chunk.chunk.until <= self.until
@@ -105,7 +108,7 @@ class TableSink(ABC):
 
     def plan(self, plan: Plan, schema: pa.Schema) -> None:
         found = self._found = self.load()
-        mark = Mark(plan.generation, plan.after)
+        mark = Mark(plan.generation, plan.after, plan.identity)
         if found is None:
             if plan.after > first_position(self.definition):
                 raise self._failed(
@@ -128,8 +131,9 @@ class TableSink(ABC):
         elif disagrees(plan, found.mark):
             raise self._failed(
                 f"{self.place} has what comes up to {self._told(found.mark.until)}, and the lake "
-                f"goes on after {self._told(plan.after)}: one of them was put back. To bring them "
-                f"together, {_AGAIN}"
+                f"goes on after {self._told(plan.after)}: one of them was put back, or the lake is "
+                f"a copy of the one that delivered. To replace what the table has by what this "
+                f"lake has, {_AGAIN}, with a position that both have"
             )
         elif found.mark.generation < plan.generation and found.mark.until > plan.after:
             self._rewind(plan.after, mark)
@@ -143,7 +147,7 @@ class TableSink(ABC):
         added = self._fit(found, self.held(chunk.schema))
         # Whatever fails from here on may have been done: the table is read before the next try.
         self._found = None
-        mark = Mark(chunk.generation, chunk.chunk.until)
+        mark = Mark(chunk.generation, chunk.chunk.until, chunk.plan)
         size_bytes = self.append(chunk, rows, added, mark)
         self._found = Found(
             pa.schema([*found.schema, *added]) if len(added) else found.schema, found.owner, mark
@@ -161,10 +165,11 @@ class TableSink(ABC):
         found = self.load()
         if found is None or found.mark is None:
             return None
-        return Recovered(found.mark.until, generation=found.mark.generation)
+        mark = found.mark
+        return Recovered(mark.until, generation=mark.generation, left_by=mark.plan)
 
-    def check_replay(self) -> None:
-        """InvalidOption when the table cannot be taken back to an earlier position."""
+    def check_replay(self) -> int:
+        """The generation of what is there; InvalidOption when nothing of it can be taken back."""
         found = self.load()
         if found is not None and found.owner != self.definition.id:
             raise InvalidOption(
@@ -173,6 +178,7 @@ class TableSink(ABC):
                 "the sink, and create one with another place.",
                 sink=self.definition.name,
             )
+        return found.mark.generation if found is not None and found.mark is not None else 0
 
     @property
     def place(self) -> str:
@@ -233,7 +239,7 @@ def disagrees(plan: Plan, mark: Mark) -> bool:
     if mark.generation != plan.generation:
         return mark.generation > plan.generation
     ends = {plan.after, *(chunk.until for part in plan.parts for chunk in part.chunks)}
-    return mark.until not in ends
+    return mark.until not in ends or not is_left_by(mark.plan, plan)
 
 
 def differences(there: pa.Schema, rows: pa.Schema, owned: bool) -> list[str]:

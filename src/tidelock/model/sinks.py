@@ -14,6 +14,8 @@ Every value here is frozen and holds only plain types, so that an object is its 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -128,6 +130,10 @@ class SinkState:
     """Raised when rows are sent again on purpose, so that their ids differ."""
     accepted: int = 0
     """The version up to which somebody accepted that rows were lost."""
+    read: tuple[int, int] = (0, 0)
+    """The version that the last plan read, and the pin of the table then."""
+    left_by: tuple[str, ...] = ()
+    """The identities of plans, one of which was the last to reach the destination; () for none."""
     format: int = 1
 
     @property
@@ -177,9 +183,25 @@ class Plan:
     generation: int = 1
     of: int = 0
     """The plan whose note tells the rows, for a partition that catches up; else 0."""
+    pin: int = 0
+    """The content of the table at that version."""
     created: datetime | None = None
     closed: bool = False
     format: int = 1
+
+    @property
+    def identity(self) -> str:
+        """What tells an open plan from every other, those of a copy of the lake among them.
+
+        A lake that is put back numbers its plans as before, and the sequences of its rows: what was
+        read differs, unless it is the same content that is planned in the same way.
+        """
+        parts = [
+            (part.path, [(chunk.after, chunk.until) for chunk in part.chunks])
+            for part in self.parts
+        ]
+        told = json.dumps([self.number, self.pin, self.generation, self.of, parts])
+        return hashlib.blake2b(told.encode(), digest_size=7).hexdigest()
 
 
 def check_feed(feed: str) -> None:

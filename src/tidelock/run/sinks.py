@@ -27,7 +27,7 @@ from tidelock.deliver.reports import DeliveryReport, SinkStatus
 from tidelock.deliver.resending import Resent, discard, resend
 from tidelock.deliver.secrets import check_secrets
 from tidelock.deliver.sink import Recovered, Sink, follows
-from tidelock.deliver.tables import TableSink
+from tidelock.deliver.tables import TableSink, first_position
 from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import (
     InvalidOption,
@@ -235,9 +235,9 @@ class Sinks:
                 "of it.",
                 partition=partition,
             )
-        state = replace(state, generation=state.generation + 1, seen=0, fragment=-1)
-        if isinstance(sink, TableSink):
-            sink.check_replay()
+        there = sink.check_replay() if isinstance(sink, TableSink) else 0
+        again = max(state.generation, there) + 1
+        state = replace(state, generation=again, seen=0, fragment=-1)
         self._discard_covered(definition, partition, since)
         if isinstance(sink, FileSink):
             return self._replay_files(definition, sink, state, partition, since)
@@ -264,6 +264,9 @@ class Sinks:
         partition: str | None,
         since: int,
     ) -> SinkState:
+        manifest = sink.manifest()
+        if (manifest.left_by if manifest else None) not in (state.left_by or ("", None)):
+            return self._replace_files(definition, sink, state, partition, since)
         known = sorted({one.partition for one in sink.listed() if one.until > since})
         if partition is not None and partition not in known:
             raise InvalidOption(
@@ -271,7 +274,6 @@ class Sinks:
                 f"{told(definition.feed, since)}. {suggest(partition, known)}",
                 partition=partition,
             )
-        manifest = sink.manifest()
         if manifest is not None:
             # Of a plan that is given up here, its files tell whether it had ended.
             self.ledger.forget_progress(definition)
@@ -286,6 +288,34 @@ class Sinks:
         name = hold_name(definition, head.version)
         take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
         return self.ledger.restart(definition, replace(state, lagging={**state.lagging, **again}))
+
+    def _replace_files(
+        self,
+        definition: SinkDefinition,
+        sink: FileSink,
+        state: SinkState,
+        partition: str | None,
+        since: int,
+    ) -> SinkState:
+        """Take away what this lake did not deliver, or cannot tell, and deliver it anew."""
+        if partition is not None:
+            raise InvalidOption(
+                f"{definition.to} is not as this lake left it, and not in this partition alone. "
+                "Replay all of it.",
+                partition=partition,
+            )
+        manifest = sink.manifest()
+        if manifest is None and since > first_position(definition):
+            raise InvalidOption(
+                f"The manifest at {definition.to} is gone, so that nobody knows what is there up "
+                f"to {told(definition.feed, since)}. Replay from the beginning.",
+                since=since,
+            )
+        since = sink.take_back(since)
+        left_by = (manifest.left_by,) if manifest is not None else ()
+        behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
+        begun = replace(state, watermark=since, lagging=behind, left_by=left_by)
+        return self.ledger.restart(definition, begun)
 
     def _refuse_behind(
         self, definition: SinkDefinition, state: SinkState, again: Mapping[str, Lag]
@@ -311,7 +341,7 @@ class Sinks:
                 sink=name,
             )
         head = self._head(definition)
-        state = self.ledger.standing(definition).state
+        state = self.ledger.standing(definition).given_up()
         state = replace(state, accepted=head.version, seen=0, fragment=-1)
         if definition.feed == "changes":
             self.ledger.replace(replace(definition, snapshot=head.version))
@@ -333,7 +363,7 @@ class Sinks:
                 f"{standing.open.after}. Deliver first, or replay since {standing.open.after}.",
                 since=since,
             )
-        return standing.state
+        return standing.given_up()
 
     def _head(self, definition: SinkDefinition) -> Head:
         return self._store.branches.head(definition.branch)

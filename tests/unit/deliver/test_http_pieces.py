@@ -77,7 +77,7 @@ def pieces(texts: list[str | None]) -> list[Piece]:
 
 def test_a_small_chunk_is_one_piece_with_the_id_of_the_chunk() -> None:
     (piece,) = pieces(["a", None, "c", "d"])
-    assert piece.id == "hook-1//0000000000000000000-0000000000000000003"
+    assert piece.id == "hook-1//0000000000000000000-0000000000000000003@0"
     assert piece.rows == 4
 
 
