@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -126,19 +127,24 @@ class Lake(StreamMethods, SinkMethods):
                 f"lake.run takes a function of a transaction, not {function!r}. For one statement: "
                 "lake.run(lambda tx: tx.delete('orders', 'id = 1')).",
             )
-        attempt = 0
-        while True:
-            try:
-                with self.transaction(
+        with ExitStack() as stack:
+            for attempt in count():
+                transaction = self.transaction(
                     message, branch=branch, operation_id=operation_id, properties=properties
-                ) as transaction:
-                    return function(transaction)
-            except ConflictError as error:
-                if error.action is not Action.REFRESH_AND_RETRY or attempt >= retries:
-                    raise
-            # Rivals that wait a random while, longer each time, do not meet again.
-            time.sleep(random.uniform(0, min(PAUSE_SECONDS_MAX, 0.005 * 2**attempt)))
-            attempt += 1
+                )
+                try:
+                    with transaction:
+                        return function(transaction)
+                except ConflictError as error:
+                    if error.action is not Action.REFRESH_AND_RETRY or attempt >= retries:
+                        raise
+                if attempt == 0:
+                    precedence = self._store.publisher.precedence
+                    stack.enter_context(precedence.taken(transaction.branch.id))
+                else:
+                    # Rivals elsewhere that wait a random while, longer each time, meet less often.
+                    time.sleep(random.uniform(0, min(PAUSE_SECONDS_MAX, 0.005 * 2**attempt)))
+        raise AssertionError("unreachable")
 
     def create_table(
         self,

@@ -34,6 +34,7 @@ from tidelock.errors import (
 from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
 from tidelock.store.log import GROUP_MAX, Head, Log
 from tidelock.store.operation_ids import find_commit
+from tidelock.store.precedence import Precedence
 from tidelock.store.turns import Turns
 
 PUT_ATTEMPTS_MAX = 4
@@ -153,6 +154,7 @@ class Publisher:
     def __init__(self, log: Log, turns: Turns) -> None:
         self._log = log
         self._turns = turns
+        self.precedence = Precedence(turns)
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._busy: Counter[tuple[str, str]] = Counter()
         self._busy_lock = threading.Lock()
@@ -183,6 +185,7 @@ class Publisher:
         """Publish, alone or with whoever waits; returns when the commit is durable."""
         queue = self._queues[pending.base.branch.id]
         heads: list[tuple[Head, Head]] = []
+        self.precedence.give_way(pending.base.branch.id)
         try:
             queue.join(pending)
             while not pending.settled:

@@ -24,20 +24,27 @@ WAIT_SECONDS_MAX = 0.25
 class Turns:
     def __init__(self, location: Location) -> None:
         self._folder = Path(location.uri) / layout.TURNS if location.kind == "file" else None
+        self._mine = threading.local()
 
     @contextmanager
     def taken(self, branch_id: str) -> Iterator[bool]:
-        """Wait for this process's turn on a branch, but not for long; True when it had to wait."""
-        lock = self._open(branch_id)
+        """Wait for this process's turn on a branch, but not for long; True when it had to wait.
+
+        A thread whose turn it is takes it again at once.
+        """
+        mine = self._mine.__dict__
+        lock = None if branch_id in mine else self._open(branch_id)
         if lock is None:
             yield False
             return
         at_once = _try(lock)
         if not at_once:
             lock = _Wait(lock).result()
+        mine[branch_id] = True
         try:
             yield not at_once
         finally:
+            del mine[branch_id]
             if lock is not None:
                 os.close(lock)
 
