@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ from tidelock.store import layout
 from tidelock.store.location import Location
 
 WAIT_SECONDS_MAX = 0.25
+PAUSE_SECONDS_MIN = 0.0003
+PAUSE_SECONDS_MAX = 0.003
 
 
 class Turns:
@@ -37,16 +41,15 @@ class Turns:
         if lock is None:
             yield False
             return
-        at_once = _try(lock)
-        if not at_once:
-            lock = _Wait(lock).result()
-        mine[branch_id] = True
         try:
+            at_once = _try(lock)
+            if not at_once:
+                _wait(lock)
+            mine[branch_id] = True
             yield not at_once
         finally:
-            del mine[branch_id]
-            if lock is not None:
-                os.close(lock)
+            mine.pop(branch_id, None)
+            os.close(lock)
 
     def _open(self, branch_id: str) -> int | None:
         """A descriptor of its own for each turn: closing it gives the lock up."""
@@ -65,39 +68,17 @@ class Turns:
         return None
 
 
-class _Wait:
-    """A wait for a lock, on a thread of its own: locks can be waited for, but not for so long."""
+def _wait(lock: int) -> None:
+    """Wait for a lock, but not for long: what is not to be had soon is done without.
 
-    def __init__(self, lock: int) -> None:
-        self._lock = lock
-        self._mutex = threading.Lock()
-        self._wanted = True
-        self._held = threading.Event()
-        threading.Thread(target=self._run, name="tidelock-turn", daemon=True).start()
-
-    def result(self) -> int | None:
-        """The lock, held; None when it was not to be had soon."""
-        try:
-            self._held.wait(WAIT_SECONDS_MAX)
-        except BaseException:
-            if (held := self._end()) is not None:
-                os.close(held)
-            raise
-        return self._end()
-
-    def _end(self) -> int | None:
-        with self._mutex:
-            self._wanted = False
-            return self._lock if self._held.is_set() else None
-
-    def _run(self) -> None:
-        with suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        with self._mutex:
-            if self._wanted:
-                self._held.set()
-            else:
-                os.close(self._lock)
+    It is asked for again and again. A lock can be waited for as well, though only for ever; a
+    thread that does so takes longer to start and to hear of than a turn lasts.
+    """
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    pause = PAUSE_SECONDS_MIN
+    while time.monotonic() < deadline and not _try(lock):
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.3, PAUSE_SECONDS_MAX)
 
 
 def _open_file(path: Path) -> int:
