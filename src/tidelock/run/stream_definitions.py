@@ -256,4 +256,5 @@ def _refuse_not_incremental(name: str, prepared: Prepared) -> None:
             f"'incremental_strict': {reason}. Change the query, or use refresh_mode='auto'.",
             table=name,
             reason=reason,
+            line=prepared.view.obstacles[0].line,
         )
