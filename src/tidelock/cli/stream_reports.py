@@ -19,7 +19,7 @@ NONE = 'No stream tables yet. Create one: tidelock stream create NAME --query "S
 def register(stream: typer.Typer) -> None:
     command(stream, "list", example="tidelock stream list")(list_)
     command(stream, "show", example="tidelock stream show totals")(show)
-    command(stream, "explain", engine=True, example="tidelock stream explain totals")(explain)
+    command(stream, "explain", engine=True, example="tidelock stream explain totals --sql")(explain)
     command(stream, "history", example="tidelock stream history totals --limit 5")(history)
     command(stream, "graph", example="tidelock stream graph --format mermaid")(graph)
     command(stream, "groups", example="tidelock stream groups")(groups)
@@ -81,7 +81,14 @@ def _behind(freshness: Document) -> str:
     )
 
 
-def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
+def explain(
+    call: Call,
+    name: StreamArgument,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Show also what Spark is asked when a source changes.")
+    ] = False,
+    branch: BranchOption = "main",
+) -> None:
     """Explain how a stream table is kept: operators, state, and how its next refresh is done."""
     with call.open() as lake, call.output.waiting(starting(**call.engine)):
         found = lake.explain(name, branch=branch)
@@ -89,6 +96,9 @@ def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> 
     def show_text() -> None:
         for line in found.text.splitlines():
             call.output.line(printable(line))
+        for one in found.sql if sql else ():
+            call.output.line(f"Stage {one.stage}, when {one.source} changes:")
+            call.output.line(f"    {printable(one.sql)}")
 
     call.output.answer(documents.of_explanation(found), show_text)
 

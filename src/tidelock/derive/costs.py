@@ -46,7 +46,8 @@ def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: 
     if spent.delta_seconds:
         more = SECONDS_PER_CHANGE * max(0, changes - spent.delta_rows)
         by_delta = min(spent.delta_seconds, by_delta * TRUST) + more
-    told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {changes:,} changes"
+    counted = f"{changes:,} change{'' if changes == 1 else 's'}"
+    told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {counted}"
     if mode in ("incremental", "incremental_strict"):
         return Way(False, f"refresh_mode is {mode}: {told}", by_delta, in_full)
     if changes > LOCAL_CHANGES_MAX:

@@ -10,9 +10,7 @@ from typing import Any, Unpack
 
 from tidelock.derive.attempts import Attempt, recorded
 from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
-from tidelock.derive.choosing import choose, find_all_changes
 from tidelock.derive.due import suspension
-from tidelock.derive.explaining import explain_plan
 from tidelock.derive.groups import Group, Unit
 from tidelock.derive.options import MANUAL
 from tidelock.errors import InvalidOption
@@ -26,12 +24,12 @@ from tidelock.model.streams import (
     SchedulePolicy,
     StreamOptions,
 )
-from tidelock.run import places
 from tidelock.run.applying import Applied, Review, apply_folder, refuse_drops
 from tidelock.run.places import At
 from tidelock.run.scheduler import Scheduler, Watcher
 from tidelock.run.sinks import Sinks
 from tidelock.run.stream_definitions import StreamDefinitions, checked
+from tidelock.run.stream_explanations import explain_stream
 from tidelock.run.stream_refreshes import StreamRefreshes
 from tidelock.run.stream_reports import (
     Drawing,
@@ -212,31 +210,10 @@ class StreamMethods:
     def explain(self, name: str, *, branch: str = MAIN, at: At | None = None) -> Explanation:
         """How a stream table is kept: operators, state, the mode that is chosen and why.
 
-        Writes nothing. With `at` (a version, a commit id, a tag's name or a time): as it was then.
+        `.sql` of it is what Spark is asked. Writes nothing. With `at` (a version, a commit id, a
+        tag's name or a time): as it was then.
         """
-        store = self._store
-        ref, version = places.point(store, at, branch)
-        snapshot = store.snapshot_at(ref, version)
-        tables = snapshot.states()
-        stream = stream_of(tables, self._catalog, name)
-        prepared = self._catalog.plan(tables, snapshot, stream.definition)
-        way = choose(stream, prepared, tables, find_all_changes(store, ref, tables, stream))
-        mode = "full" if way.full else "incremental"
-        lines = [
-            f"{stream.name}: the next refresh is {mode}, because {way.reason}",
-            f"Reads {', '.join(prepared.sources) or 'nothing'}",
-            *explain_plan(prepared),
-        ]
-        return Explanation(
-            table=stream.name,
-            incremental=prepared.incremental,
-            obstacles=tuple(one.reason for one in prepared.view.obstacles),
-            mode=mode,
-            reason=way.reason,
-            incremental_seconds=way.incremental_seconds,
-            full_seconds=way.full_seconds,
-            text="\n".join(lines),
-        )
+        return explain_stream(self._store, self._catalog, name, branch, at)
 
     def history(self, name: str, limit: int | None = 20, *, branch: str = MAIN) -> Listing[Attempt]:
         """Every attempt to refresh a stream table, newest first, failures included."""

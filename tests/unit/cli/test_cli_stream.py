@@ -225,6 +225,42 @@ def test_explain_says_how_the_next_refresh_is_done(stream: Cli) -> None:
     assert len(stream("log", "--json").document) == 3
 
 
+def test_explain_shows_what_spark_is_asked_only_on_demand(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    short = stream("stream", "explain", "totals").out
+    assert "sum(`c3`) by c2" in short
+    assert "changes(orders)" not in short
+    assert "changes(orders)" in stream("stream", "explain", "totals", "--sql").out
+    (asked,) = stream("stream", "explain", "totals", "--json").document["sql"]
+    assert (asked["stage"], asked["source"]) == (0, "orders")
+    assert "changes(orders)" in asked["sql"]
+
+
+def test_explain_says_that_there_is_nothing_to_do(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS, "--mode", "incremental")
+    stream("stream", "create", "big", "--query", BIG)
+    stream("stream", "refresh")
+    told = stream("stream", "explain", "totals").out
+    assert told.startswith("totals: current at version 6; nothing to do\n")
+    assert stream("stream", "explain", "totals", "--json").document["mode"] == "none"
+    load(stream, "3,ada,1.00\n")
+    told = stream("stream", "explain", "totals").out
+    assert told.startswith("totals: the next refresh is incremental, because ")
+    assert ", for 1 change\n" in told
+    assert "in full; that moves an estimate by a factor of 4 at most" in told
+    assert "before 'totals' is refreshed" in stream("stream", "explain", "big").out
+
+
+def test_explain_says_that_a_table_or_its_group_is_suspended(diamond: Cli) -> None:
+    diamond("stream", "suspend", "whole", "--reason", "bad data")
+    told = diamond("stream", "explain", "whole").out.splitlines()[0]
+    assert "it is suspended: bad data" in told
+    assert told.endswith("tidelock stream resume whole")
+    explained = diamond("stream", "explain", "totals", "--json").document
+    assert explained["mode"] == "skipped"
+    assert "'whole' of its group is suspended: bad data" in explained["reason"]
+
+
 def test_branches_have_their_own_stream_tables(stream: Cli) -> None:
     stream("branch", "create", "dev")
     stream("stream", "create", "totals", "--query", TOTALS, "--branch", "dev")
