@@ -73,7 +73,7 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ("or use refresh_mode='auto'", "or use --mode auto"),
     ("refresh_mode is 'incremental_strict'", "its mode is 'incremental_strict'"),
     ("Name an option: schedule='5m'", "Name an option: --schedule 5m"),
-    ("or None to refresh only when asked", "or 'manual' to refresh only when asked"),
+    ("or None for only when asked", "or 'manual' for only when asked"),
     ("reading with read_only=True works", "reading works"),
 )
 

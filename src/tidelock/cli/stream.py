@@ -146,6 +146,11 @@ def _answer(call: Call, commit: Commit, told: str) -> None:
     )
 
 
+def _answer_nothing(call: Call, told: str) -> None:
+    """There was nothing to do, and so no commit."""
+    call.output.answer(None, lambda: call.output.line(told))
+
+
 def alter(
     call: Call,
     name: StreamArgument,
@@ -267,11 +272,22 @@ def suspend(
     """Stop refreshing a stream table, and with it its whole group."""
     with call.open(write=True) as lake:
         commit = lake.suspend(name, reason=reason, branch=branch)
-    _answer(call, commit, f"Suspended {name}")
+    if commit is None:
+        _answer_nothing(call, f"{name} is suspended already: tidelock stream show {name}")
+    else:
+        _answer(call, commit, f"Suspended {name}")
 
 
 def resume(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
-    """Refresh a suspended stream table again."""
+    """Refresh a suspended stream table again. One that is backing off is tried again at once."""
+    from tidelock.model.names import fold
+
     with call.open(write=True) as lake:
+        before = {fold(one.name): one.status for one in lake.stream_tables(branch=branch)}
         commit = lake.resume(name, branch=branch)
-    _answer(call, commit, f"Resumed {name}")
+    if commit is None:
+        failing = before.get(fold(name), "").startswith("failed")
+        done = "It is no longer backing off." if failing else "Nothing was changed."
+        _answer_nothing(call, f"{name} is not suspended. {done}")
+    else:
+        _answer(call, commit, f"Resumed {name}")

@@ -117,12 +117,18 @@ class StreamMethods:
             self._store, self._definitions, folder, branch, dry_run=dry_run, review=review
         )
 
-    def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit:
-        """Stop refreshing a stream table, and with it its whole atomic group."""
+    def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit | None:
+        """Stop refreshing a stream table, and with it its whole atomic group.
+
+        None, and nothing is changed, if it is suspended already.
+        """
         return self._definitions.suspend(name, branch, reason)
 
-    def resume(self, name: str, *, branch: str = MAIN) -> Commit:
-        """Refresh a suspended stream table again."""
+    def resume(self, name: str, *, branch: str = MAIN) -> Commit | None:
+        """Refresh a suspended stream table again; one that is backing off is tried at once.
+
+        None, and there is no commit, if it is not suspended.
+        """
         return self._definitions.resume(name, branch)
 
     def refresh(
@@ -280,8 +286,9 @@ class StreamMethods:
         status = "never refreshed"
         if state.suspended is not None:
             status = suspension(state.suspended)
-        elif failures := self._refreshes.failures(head, stream):
-            status = f"failed {len(failures)} times: {failures[-1].reason}"
+        elif failures := self._definitions.failures(head, stream):
+            times = f"{len(failures)} time{'' if len(failures) == 1 else 's'}"
+            status = f"failed {times}: {failures[-1].reason}"
         elif state.populated:
             status = "refreshed"
         return StreamTable(
@@ -305,7 +312,7 @@ class StreamMethods:
         members = [arrangement.streams[name] for name in group.members]
         unit = Unit(group.name, group.members, group, 0)
         due = self._refreshes.due(head, arrangement, unit)
-        failed = [(m, f) for m in members if (f := self._refreshes.failures(head, m))]
+        failed = [(m, f) for m in members if (f := self._definitions.failures(head, m))]
         last = "never refreshed"
         if failed:
             member, failures = failed[-1]

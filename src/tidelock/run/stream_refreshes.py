@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidelock.derive.attempts import Attempt, failures_since, record, recorded
+from tidelock.derive.attempts import Attempt, record
 from tidelock.derive.backoff import judge
 from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
 from tidelock.derive.due import Due, MemberState, decide, suspension
@@ -24,7 +24,7 @@ from tidelock.derive.groups import Unit, unit_levels
 from tidelock.derive.refreshing import MemberFailed, Refresh, is_current
 from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import CommitConflict, TidelockError
-from tidelock.model.streams import SchedulePolicy, StreamState
+from tidelock.model.streams import SchedulePolicy
 from tidelock.run.stream_definitions import CONFLICTS_MAX, StreamDefinitions
 from tidelock.store.log import Head
 from tidelock.store.store import Store
@@ -102,25 +102,15 @@ class StreamRefreshes:
         if outside:
             found = [head.tables.find(name) for name in outside]
             changed = any(one is None or one.changed != seen.get(one.name) for one in found)
-        failures = self.failures(head, stream)
+        failures = self._definitions.failures(head, stream)
         return MemberState(
             stream.name,
             parse_schedule(stream.definition.schedule),
-            self._refreshed_at(head, state),
+            self._definitions.refreshed_at(head, state),
             changed,
             state.suspended,
             failures[-1].retry_at if failures else None,
         )
-
-    def _refreshed_at(self, head: Head, state: StreamState) -> datetime | None:
-        if not state.populated:
-            return None
-        return self._store.log.commit_at(head.branch, state.refreshed).time
-
-    def failures(self, head: Head, stream: Stream) -> list[Attempt]:
-        """The refreshes that failed in a row until now."""
-        found = recorded(self._store.objects, head.branch.id, stream.table.id)
-        return failures_since(found, self._refreshed_at(head, stream.state)) if found else []
 
     def _refresh_unit(
         self,
@@ -174,7 +164,7 @@ class StreamRefreshes:
             schedule = parse_schedule(stream.definition.schedule)
             if not stream.stored.tells_time or schedule.is_upstream:
                 continue
-            refreshed = self._refreshed_at(head, stream.state)
+            refreshed = self._definitions.refreshed_at(head, stream.state)
             if asked or refreshed is None or schedule.latest_due(refreshed, now) is not None:
                 return True
         return False
@@ -210,7 +200,7 @@ class StreamRefreshes:
         if head.tables.find(table) is None:
             return self._passed_over(branch, unit, "skipped", f"{table!r} was dropped meanwhile")
         stream = stream_of(head.tables, self._catalog, table)
-        verdict = judge(error, len(self.failures(head, stream)), now, random.Random())
+        verdict = judge(error, len(self._definitions.failures(head, stream)), now, random.Random())
         condition = error.condition if isinstance(error, TidelockError) else type(error).__name__
         failed = Attempt(
             table=table,

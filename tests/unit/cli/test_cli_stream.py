@@ -90,7 +90,9 @@ def test_options_are_kept_shown_and_altered(stream: Cli) -> None:
 
 def test_options_that_make_no_sense_are_told_in_the_words_of_the_shell(stream: Cli) -> None:
     told = stream("stream", "create", "t", "-q", TOTALS, "--schedule", "never", code=3).err
-    assert "'manual' to refresh only when asked" in told
+    assert "'manual' for only when asked" in told
+    told = stream("stream", "create", "t", "-q", TOTALS, "--schedule", "30", code=3).err
+    assert "'30' cannot be a schedule: it has no unit, which is s, m, h, d or w" in told
     stream("stream", "create", "t", "-q", TOTALS, "--mode", "quick", code=2)
     stream("stream", "create", "t", "-q", TOTALS)
     assert "--schedule 5m" in stream("stream", "alter", "t", code=3).err
@@ -164,6 +166,43 @@ def test_a_suspended_table_waits_until_it_is_resumed(stream: Cli) -> None:
     assert "could not be refreshed: totals" in named.err
     stream("stream", "resume", "totals")
     assert actions(stream, "totals") == {"totals": "full"}
+
+
+def test_to_suspend_or_resume_twice_changes_nothing_and_says_so(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    assert (
+        "totals is not suspended. Nothing was changed." in stream("stream", "resume", "totals").out
+    )
+    assert stream("stream", "resume", "totals", "--json").document is None
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    before = stream("log", "--json").document
+    again = stream("stream", "suspend", "totals", "--reason", "other")
+    assert again.out == "totals is suspended already: tidelock stream show totals\n"
+    assert stream("log", "--json").document == before
+    assert "suspended: bad data" in stream("stream", "list").out
+    assert stream("stream", "history", "totals", "--json").document == []
+
+
+def test_the_log_names_what_was_done_to_which_stream_table(stream: Cli) -> None:
+    stream("stream", "create", "Totals", "--query", TOTALS)
+    stream("stream", "create", "big", "--query", BIG)
+    stream("stream", "refresh")
+    stream("stream", "alter", "totals", "--schedule", "5m", "--mode", "full")
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    stream("stream", "resume", "totals")
+    stream("stream", "create", "totals", "--query", f"{TOTALS} HAVING count(*) > 1", "--replace")
+    stream("stream", "drop", "totals", "--cascade")
+    found = stream("log", "--json").document
+    assert [(one["kind"], one["message"]) for one in found][:8] == [
+        ("schema", "drop stream tables big, Totals"),
+        ("schema", "replace stream table Totals"),
+        ("schema", "resume stream table Totals"),
+        ("schema", "suspend stream table Totals: bad data"),
+        ("schema", "alter stream table Totals: schedule upstream → 5m, refresh_mode auto → full"),
+        ("data", "refresh big"),
+        ("data", "refresh Totals"),
+        ("schema", "create stream table big"),
+    ]
 
 
 def test_a_table_that_is_read_is_dropped_with_its_readers_or_not_at_all(stream: Cli) -> None:
