@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelock.cli.cells import NULL, cell, printable
+from tidelock.cli.cells import NULL, cell, printable, shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,6 +30,8 @@ PIPE_WIDTH = 100_000
 FOLDED_WIDTH_MIN = 24
 GAP = 3
 COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
+PROSE = {"reason", "status", "message", "last result", "not due because"}
+PROSE_WIDTH_MAX = 80
 RIGHT = COUNTS | {"rows in", "rows out", "seconds", "epoch", "as of"}
 
 
@@ -71,13 +73,39 @@ class Output:
             text = Text(f"{name.ljust(width)}  ", "dim").append(Text(printable(value), "not dim"))
             self.console.print(text, soft_wrap=True)
 
-    def listing(self, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-        """A table of facts about the lake, or the sentence `none`."""
+    def listing(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str, whole: str = ""
+    ) -> None:
+        """A table of facts about the lake, or the sentence `none`.
+
+        Sentences in it are shortened to what fits if there is a command that shows them `whole`.
+        """
         if not rows:
             self.line(none, "dim")
             return
-        texts = [[Text(printable(value)) for value in row] for row in rows]
+        shown = [[printable(value) for value in row] for row in rows]
+        fitting = self._fitting(columns, shown) if whole else shown
+        texts = [[Text(value) for value in row] for row in fitting]
         self._table(columns, texts, [name in RIGHT for name in columns])
+        if fitting != shown:
+            self.note(f"What ends with … is shown whole by: {whole}")
+
+    def _fitting(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The rows with their sentences shortened to the width that the other columns leave."""
+        widths = [
+            0 if name in PROSE else max(cell_len(name), *(cell_len(row[n]) for row in rows))
+            for n, name in enumerate(columns)
+        ]
+        prose = sum(name in PROSE for name in columns)
+        left = (self.console.width - sum(widths) - GAP * len(columns)) // max(prose, 1)
+        width = min(max(left, FOLDED_WIDTH_MIN), PROSE_WIDTH_MAX)
+        return [
+            [
+                shortened(value, width) if name in PROSE else value
+                for name, value in zip(columns, row, strict=True)
+            ]
+            for row in rows
+        ]
 
     def rows(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]

@@ -200,6 +200,10 @@ def refresh(
     A group is refreshed as a whole, in one commit, also when one member is named. Ends with exit
     code 9 when a table could not be refreshed; the others were, and the reason is in its history.
     Ctrl-C finishes what has begun, and begins nothing else.
+
+    In the report, rows in are the changed rows of the sources that were read, or, in full, the rows
+    that the query gave; rows out are those that were removed from the table and added to it. An
+    updated row is one of each.
     """
     from tidelock.cli.refresh_view import RefreshView, listed
 
@@ -224,10 +228,14 @@ def refresh(
                 stop=background.stop,
             )
         )
+    # What was not attempted is not in the history either.
+    passed_over = {attempt.action for attempt in found} <= {"none", "skipped"}
     call.output.answer(
         [documents.of_attempt(attempt) for attempt in found],
         lambda: call.output.listing(
-            *listed(found), f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"'
+            *listed(found),
+            f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"',
+            f"tidelock stream {'show' if passed_over else 'history'} NAME",
         ),
     )
     end_by(found, background, names or ())

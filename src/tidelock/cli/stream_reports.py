@@ -31,7 +31,9 @@ def list_(call: Call, branch: BranchOption = "main") -> None:
         found = lake.stream_tables(branch=branch)
     call.output.answer(
         [documents.of_stream(stream) for stream in found],
-        lambda: call.output.listing(list(found.columns), found.cells(), NONE),
+        lambda: call.output.listing(
+            list(found.columns), found.cells(), NONE, "tidelock stream show NAME"
+        ),
     )
 
 
@@ -112,7 +114,10 @@ def history(
     ] = 20,
     branch: BranchOption = "main",
 ) -> None:
-    """Show every attempt to refresh a stream table, newest first, failures included."""
+    """Show every attempt to refresh a stream table, newest first, failures included.
+
+    Rows in and out mean what they mean in the report of `tidelock stream refresh`.
+    """
     with call.open() as lake:
         found = lake.history(name, limit or None, branch=branch)
     call.output.answer(
@@ -143,7 +148,14 @@ def graph(
         "edges": [list(edge) for edge in found.edges],
         "groups": [{"name": one.name, "members": list(one.members)} for one in found.groups],
     }
-    call.output.answer(document, lambda: call.output.raw(drawn()))
+
+    def draw() -> None:
+        if found.nodes or format_ != "text":
+            call.output.raw(drawn())
+        else:
+            call.output.line(NONE, "dim")
+
+    call.output.answer(document, draw)
 
 
 def groups(call: Call, branch: BranchOption = "main") -> None:
@@ -156,5 +168,6 @@ def groups(call: Call, branch: BranchOption = "main") -> None:
             list(found.columns),
             found.cells(),
             "No groups: no two paths from one table meet in a stream table.",
+            "tidelock stream groups --json",
         ),
     )

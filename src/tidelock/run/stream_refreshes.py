@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -140,18 +141,19 @@ class StreamRefreshes:
                 return self._passed_over(branch, unit, "none", "no source changed")
             if begun is not None:
                 begun(unit)
+            began = time.monotonic()
             try:
                 settings.run()
                 return Refresh(self._store, self._catalog, branch, members, full).run()
             except MemberFailed as error:
                 cause = error.__cause__
                 assert cause is not None
-                return self._failed(branch, unit, error.table, cause)
+                return self._failed(branch, unit, error.table, cause, began)
             except CommitConflict:
                 # Somebody else refreshed or altered a member: look again at what is left to do.
                 continue
             except TidelockError as error:
-                return self._failed(branch, unit, unit.members[-1], error)
+                return self._failed(branch, unit, unit.members[-1], error, began)
         reason = f"{CONFLICTS_MAX} times, others refreshed or altered it at the same time"
         return self._passed_over(branch, unit, "skipped", reason)
 
@@ -193,7 +195,9 @@ class StreamRefreshes:
             for name in unit.members
         ]
 
-    def _failed(self, branch: str, unit: Unit, table: str, error: BaseException) -> list[Attempt]:
+    def _failed(
+        self, branch: str, unit: Unit, table: str, error: BaseException, began: float
+    ) -> list[Attempt]:
         """Record why nothing of a unit was published; suspend the member that cannot go on."""
         head = self._store.branches.head(branch)
         now = datetime.now(UTC)
@@ -208,6 +212,7 @@ class StreamRefreshes:
             action="failed",
             time=now,
             reason=str(error) if verdict.suspended is None else suspension(str(error)),
+            seconds=time.monotonic() - began,
             version=head.version,
             epoch=stream.state.epoch,
             condition=condition,

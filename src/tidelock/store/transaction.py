@@ -449,7 +449,7 @@ class Transaction:
         if staged.state.stream is not None or is_hidden(staged.state.name):
             raise StreamTableWrite(
                 f"{staged.state.name!r} is a stream table: its rows follow from its query. Change "
-                "its sources and refresh it; `lake.drop_stream_table` removes it.",
+                "its sources and refresh it; lake.drop_stream_table removes it.",
                 table=staged.state.name,
             )
         return staged

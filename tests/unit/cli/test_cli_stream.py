@@ -321,6 +321,46 @@ def test_run_once_ends_with_nine_when_a_table_failed(stream: Cli) -> None:
     done = stream("run", "--once", code=9, answers=True)
     assert "shares  failed: " in done.out
     assert "tidelock stream history shares" in done.err
+    assert stream("stream", "history", "shares", "--json").document[0]["seconds"] > 0
+
+
+def test_run_once_says_what_it_passes_over(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    told = stream("run", "--once").out
+    assert told.count("\n") == 1
+    assert "totals  skipped: 'totals' is suspended: bad data" in told
+    assert stream("run", "--once", "--json").document["action"] == "skipped"
+
+
+def test_long_reasons_are_cut_between_words_and_shown_whole_elsewhere(stream: Cli) -> None:
+    reason = "the upstream system " + "sends what nobody expected " * 6 + "again"
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "suspend", "totals", "--reason", reason)
+    listed = stream("stream", "list")
+    assert reason not in listed.out
+    assert "nobody…" in listed.out
+    assert listed.err == "What ends with … is shown whole by: tidelock stream show NAME\n"
+    assert reason in stream("stream", "show", "totals").out
+    assert stream("stream", "refresh").err == listed.err
+    logged = stream("log")
+    assert reason not in logged.out
+    assert logged.err == "What ends with … is shown whole by: tidelock show VERSION\n"
+
+
+def test_a_graph_without_stream_tables_says_what_to_do(stream: Cli) -> None:
+    assert (
+        "No stream tables yet. Create one: tidelock stream create" in stream("stream", "graph").out
+    )
+    assert stream("stream", "graph", "--format", "dot").out.startswith("digraph")
+
+
+def test_a_stream_table_that_is_taken_for_a_table_is_refused_in_the_words_of_the_shell(
+    stream: Cli,
+) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    assert "`tidelock stream drop` removes it" in stream("table", "drop", "totals", code=3).err
+    assert "lake." not in stream("table", "drop", "orders", code=3).err
 
 
 def test_an_engine_that_is_not_there_fails_the_command_and_no_table(
