@@ -17,7 +17,7 @@ FULL_QUERY_SECONDS = 0.2
 SECONDS_PER_CHANGE = 30e-6
 SECONDS_PER_ROW = 0.3e-6
 TRUST = 4.0
-"""How far a measured time may move an estimate, up or down."""
+"""How far a measured time may move an estimate up, and that of a full refresh also down."""
 LOCAL_CHANGES_MAX = 1_000_000
 """More changed rows than this are not brought to the driver."""
 

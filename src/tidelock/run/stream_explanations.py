@@ -106,6 +106,6 @@ def _spent(stream: Stream, way: Way | None) -> Iterator[str]:
     ]
     if took:
         yield (
-            f"The last took {' and '.join(took)}; that moves an estimate by a factor of "
-            f"{TRUST:g} at most"
+            f"The estimates follow what the last took ({', '.join(took)}), up to {TRUST:g} times "
+            "what the model says"
         )

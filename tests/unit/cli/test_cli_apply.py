@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,31 @@ def test_a_configuration_that_has_no_effect_is_warned_of(shop: Cli, pipe: Path) 
 
 def test_a_folder_that_there_is_not_is_wrong_input(shop: Cli) -> None:
     assert "'nowhere'" in shop("apply", "nowhere", code=3).err
+
+
+def test_the_folder_in_the_documentation_gives_the_plan_that_it_shows(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "stream-tables.md").read_text("utf-8")
+    files = re.findall(r"^`(shop/[^`]+)`.*?```\w+\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    for name, text in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert len(files) == 3
+    monkeypatch.setenv("TIDELOCK_ENGINE", "sail")
+    monkeypatch.setenv("TIDELOCK_LAKE", "shop.lake")
+    cli("init")
+    cli("table", "create", "orders", "id BIGINT, customer_id BIGINT, amount DECIMAL(12,2)")
+    cli("table", "create", "customers", "id BIGINT, region STRING")
+    ((arguments, plan),) = re.findall(r"```console\n\$ tidelock (.*?)\n(.*?)```", page, re.DOTALL)
+    assert cli(*arguments.split()).out == plan
+    cli("apply", "shop")
+    shown = cli("stream", "show", "totals", "--json").document
+    assert (shown["schedule"], shown["refresh_mode"]) == ("5m", "incremental")
+    assert cli("stream", "show", "best", "--json").document["schedule"] == "10m"
+    assert cli("stream", "show", "customers_by_region", "--json").document["schedule"] is None
+    assert "best" in cli("stream", "refresh", "--json").out
+    names = [
+        column["name"] for column in cli("table", "show", "best", "--json").document["columns"]
+    ]
+    assert names == ["customer", "highest"]

@@ -286,7 +286,8 @@ def test_explain_says_that_there_is_nothing_to_do(stream: Cli) -> None:
     told = stream("stream", "explain", "totals").out
     assert told.startswith("totals: the next refresh is incremental, because ")
     assert ", for 1 change\n" in told
-    assert "in full; that moves an estimate by a factor of 4 at most" in told
+    assert "The estimates follow what the last took (" in told
+    assert " s in full), up to 4 times what the model says" in told
     assert "before 'totals' is refreshed" in stream("stream", "explain", "big").out
 
 
