@@ -78,34 +78,53 @@ class Output:
     ) -> None:
         """A table of facts about the lake, or the sentence `none`.
 
-        Sentences in it are shortened to what fits if there is a command that shows them `whole`.
+        Sentences in it are shortened if there is a command that shows them `whole`, and stand below
+        the table where it leaves them no room.
         """
         if not rows:
             self.line(none, "dim")
             return
         shown = [[printable(value) for value in row] for row in rows]
-        fitting = self._fitting(columns, shown) if whole else shown
-        texts = [[Text(value) for value in row] for row in fitting]
-        self._table(columns, texts, [name in RIGHT for name in columns])
+        prose = [n for n, name in enumerate(columns) if name in PROSE]
+        room = self._room(columns, shown, prose)
+        longest = max((cell_len(row[n]) for row in shown for n in prose), default=0)
+        if room < min(longest, FOLDED_WIDTH_MIN):
+            self._sentences_apart(columns, shown, prose)
+            return
+        width = min(room, PROSE_WIDTH_MAX) if whole else longest
+        fitting = [
+            [shortened(value, width) if n in prose else value for n, value in enumerate(row)]
+            for row in shown
+        ]
+        self._facts_table(columns, fitting)
         if fitting != shown:
             self.note(f"What ends with … is shown whole by: {whole}")
 
-    def _fitting(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The rows with their sentences shortened to the width that the other columns leave."""
-        widths = [
-            0 if name in PROSE else max(cell_len(name), *(cell_len(row[n]) for row in rows))
+    def _room(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[int]
+    ) -> int:
+        """The width that the other columns leave to each that holds sentences."""
+        others = sum(
+            max(cell_len(name), *(cell_len(row[n]) for row in rows))
             for n, name in enumerate(columns)
-        ]
-        prose = sum(name in PROSE for name in columns)
-        left = (self.console.width - sum(widths) - GAP * len(columns)) // max(prose, 1)
-        width = min(max(left, FOLDED_WIDTH_MIN), PROSE_WIDTH_MAX)
-        return [
-            [
-                shortened(value, width) if name in PROSE else value
-                for name, value in zip(columns, row, strict=True)
-            ]
-            for row in rows
-        ]
+            if n not in prose
+        )
+        return (self.console.width - others - GAP * len(columns)) // max(len(prose), 1)
+
+    def _sentences_apart(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[int]
+    ) -> None:
+        kept = [n for n in range(len(columns)) if n not in prose]
+        self._facts_table([columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+        for row in rows:
+            for n in prose:
+                if row[n]:
+                    named = f"{row[0]}, {columns[n]}: " if len(prose) > 1 else f"{row[0]}: "
+                    self.console.print(Text(named, "dim").append(Text(row[n], "not dim")))
+
+    def _facts_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        texts = [[Text(value) for value in row] for row in rows]
+        self._table(columns, texts, [name in RIGHT for name in columns])
 
     def rows(
         self, columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]
