@@ -49,9 +49,9 @@ def show_log(lake: tidelock.Lake, limit: int) -> None:
         table.add_column(name)
     for commit in lake.log(limit=limit):
         counts = [f"{c.table} +{c.inserted} ~{c.updated} -{c.deleted}" for c in commit.shown]
-        table.add_row(
-            str(commit.version), commit.kind, commit.actor, commit.message, ", ".join(counts)
-        )
+        # Why a table was suspended may be long; commit.message has all of it.
+        message = textwrap.shorten(commit.message, 60, placeholder=" …")
+        table.add_row(str(commit.version), commit.kind, commit.actor, message, ", ".join(counts))
     console.print(table)
 
 
