@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from contextlib import closing
 from decimal import Decimal
@@ -48,9 +49,9 @@ def show_log(lake: tidelock.Lake, limit: int) -> None:
         table.add_column(name)
     for commit in lake.log(limit=limit):
         counts = [f"{c.table} +{c.inserted} ~{c.updated} -{c.deleted}" for c in commit.shown]
-        table.add_row(
-            str(commit.version), commit.kind, commit.actor, commit.message, ", ".join(counts)
-        )
+        # Why a table was suspended may be long; commit.message has all of it.
+        message = textwrap.shorten(commit.message, 60, placeholder=" …")
+        table.add_row(str(commit.version), commit.kind, commit.actor, message, ", ".join(counts))
     console.print(table)
 
 
@@ -59,7 +60,9 @@ def show_refresh(lake: tidelock.Lake) -> None:
     for name in ("table", "action", "rows in", "rows out", "epoch", "commit", "reason"):
         table.add_column(name)
     for a in lake.refresh():
-        cells = (a.table, a.action, a.rows_in, a.rows_out, a.epoch, a.commit or "", a.reason[:80])
+        # Long reasons are shortened here; lake.history(name) has all of them.
+        reason = textwrap.shorten(a.reason, 80, placeholder=" …")
+        cells = (a.table, a.action, a.rows_in, a.rows_out, a.epoch, a.commit or "", reason)
         table.add_row(*map(str, cells))
     console.print(table)
 
@@ -178,8 +181,8 @@ def streams(lake: tidelock.Lake) -> None:
     lake.run(lambda tx: tx.append("orders", [{"id": 101, "customer_id": 2, "amount": Decimal(0)}]))
     show_refresh(lake)
     for group in lake.groups():
-        told = str(group.not_due_because)[:90]
-        console.print(f"epoch {group.epoch}, not due because {told}…", style="yellow", markup=False)
+        told = textwrap.shorten(str(group.not_due_because), 90, placeholder=" …")
+        console.print(f"epoch {group.epoch}, not due because {told}", style="yellow", markup=False)
     console.print("the order is corrected, the table resumed, and all advance together:")
     lake.run(lambda tx: tx.delete("orders", where="amount = 0"))
     lake.resume("shares")

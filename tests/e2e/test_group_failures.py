@@ -203,7 +203,7 @@ def test_an_error_at_any_member_publishes_nothing_and_is_tried_again_later(
         attempt = fresh.history(failed[0])[0]
         assert (attempt.condition, attempt.epoch) == ("STORE_UNAVAILABLE", 1)
         assert attempt.retry_at is not None
-        assert f"failed 1 times: {attempt.reason}" in {one.status for one in fresh.stream_tables()}
+        assert f"failed 1 time: {attempt.reason}" in {one.status for one in fresh.stream_tables()}
     # It backs off, and goes on by itself.
     add(lake, 3)
     report = {one.table: one for one in lake.refresh()}

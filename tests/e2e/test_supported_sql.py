@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelock
-from tidelock.derive.sql.examples import FORMS, TABLES, Example
+from tidelock.derive.sql.examples import FORMS, TABLES, UNNAMED, UNTYPED, Example
 from tidelock.derive.stages import Bag, Groups
 from tidelock.derive.supported import support_of
+from tidelock.errors import InvalidExpression, UnsupportedType
 from tidelock.model.streams import Definition
 from tidelock.run.lake import Lake
 
@@ -41,3 +42,9 @@ def test_a_lake_keeps_each_form_as_the_page_says(lake: Lake, example: Example) -
         assert how == "rows"
     else:
         assert how == ("sums" if all(isinstance(h, Bag | Groups) for h in heads) else "touched")
+
+
+@pytest.mark.parametrize("query", [*(one.query for one in UNNAMED), *UNTYPED.values()])
+def test_columns_that_no_table_has_are_refused(lake: Lake, query: str) -> None:
+    with pytest.raises((InvalidExpression, UnsupportedType)):
+        lake.create_stream_table("refused", query)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelock
+from tidelock.derive import costs
 from tidelock.store.folding import INDEX_ROWS_MIN
 from tidelock.store.intents import LEASE_SECONDS
 
@@ -27,6 +28,20 @@ def test_every_method_is_in_the_reference(kind: type) -> None:
 def test_the_defaults_that_are_told_are_those_there_are() -> None:
     assert f"`lease_seconds` ({LEASE_SECONDS:g} by default)" in PYTHON
     assert f"from {INDEX_ROWS_MIN:,} rows on" in PYTHON
+
+
+def test_the_model_of_costs_is_told_as_it_is() -> None:
+    page = " ".join((ROOT / "docs" / "stream-tables.md").read_text("utf-8").split())
+    told = (
+        f"by delta, {costs.QUERY_SECONDS:g} s for each stage and "
+        f"{costs.SECONDS_PER_CHANGE * 1e6:g} µs for each changed row",
+        f"in full, {costs.FULL_QUERY_SECONDS:g} s for each stage and "
+        f"{costs.SECONDS_PER_ROW * 1e6:g} µs for each row",
+        f"more than {costs.LOCAL_CHANGES_MAX:,} changes",
+    )
+    assert costs.TRUST == 4
+    for sentence in told:
+        assert sentence in page.replace("(commits record how many there are)", "")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

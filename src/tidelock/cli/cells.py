@@ -160,6 +160,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shortened(text: str, width: int) -> str:
+    """The text, if need be without its end: cut between words, with an ellipsis."""
+    if len(text) <= width:
+        return text
+    head, space, _ = text[:width].rpartition(" ")
+    # A text of one long word has no place between words.
+    kept = head.rstrip(" .,:;") if space and len(head) > width // 2 else text[: width - 1]
+    return kept + "…"
+
+
 def size(size_bytes: int) -> str:
     """A number of bytes in units that people read: 1.4 MB, 932 bytes."""
     if size_bytes < 1000:

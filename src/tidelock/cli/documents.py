@@ -122,10 +122,11 @@ def of_group(group: GroupState) -> Document:
 
 
 def of_explanation(explained: Explanation) -> Document:
-    return _picked(
-        explained,
-        "table incremental obstacles mode reason incremental_seconds full_seconds text",
-    )
+    names = "table incremental obstacles mode reason incremental_seconds full_seconds text"
+    return {
+        **_picked(explained, names),
+        "sql": [_picked(one, "stage source sql") for one in explained.sql],
+    }
 
 
 def of_recovery(recovery: Recovery) -> Document:

@@ -64,16 +64,16 @@ PHRASES: tuple[tuple[str, str], ...] = (
     ("Say allow_drop=True", "Say --yes"),
     ("or use cascade=True", "or use --cascade"),
     ("create_or_replace_stream_table replaces a stream table", "--replace replaces one"),
-    ("Replace it with lake.create_or_replace_stream_table", "Replace it: tidelock stream create"),
     (
-        "first with lake.drop_stream_table, or create it again in the same transaction",
-        "first: tidelock stream drop",
+        "Drop those first with lake.drop_stream_table, or create it again in the same transaction",
+        "Drop those first, with `tidelock stream drop`",
     ),
     ("lake.stream_tables() lists those", "`tidelock stream list` shows those"),
+    ("lake.drop_stream_table removes it", "`tidelock stream drop` removes it"),
     ("or use refresh_mode='auto'", "or use --mode auto"),
     ("refresh_mode is 'incremental_strict'", "its mode is 'incremental_strict'"),
     ("Name an option: schedule='5m'", "Name an option: --schedule 5m"),
-    ("or None to refresh only when asked", "or 'manual' to refresh only when asked"),
+    ("or None for only when asked", "or 'manual' for only when asked"),
     ("reading with read_only=True works", "reading works"),
 )
 

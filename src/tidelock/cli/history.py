@@ -65,6 +65,7 @@ def log(
             ["version", "time", "kind", "actor", "changes", "message", "id"],
             rows,
             f"No commits on {branch} yet.",
+            "tidelock show VERSION",
         ),
     )
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelock.cli.cells import NULL, cell, printable
+from tidelock.cli.cells import NULL, cell, printable, shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,6 +30,8 @@ PIPE_WIDTH = 100_000
 FOLDED_WIDTH_MIN = 24
 GAP = 3
 COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
+PROSE = {"reason", "status", "message", "last result", "not due because"}
+PROSE_WIDTH_MAX = 80
 RIGHT = COUNTS | {"rows in", "rows out", "seconds", "epoch", "as of"}
 
 
@@ -71,12 +73,57 @@ class Output:
             text = Text(f"{name.ljust(width)}  ", "dim").append(Text(printable(value), "not dim"))
             self.console.print(text, soft_wrap=True)
 
-    def listing(self, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-        """A table of facts about the lake, or the sentence `none`."""
+    def listing(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str, whole: str = ""
+    ) -> None:
+        """A table of facts about the lake, or the sentence `none`.
+
+        Sentences in it are shortened if there is a command that shows them `whole`, and stand below
+        the table where it leaves them no room.
+        """
         if not rows:
             self.line(none, "dim")
             return
-        texts = [[Text(printable(value)) for value in row] for row in rows]
+        shown = [[printable(value) for value in row] for row in rows]
+        prose = [n for n, name in enumerate(columns) if name in PROSE]
+        room = self._room(columns, shown, prose)
+        longest = max((cell_len(row[n]) for row in shown for n in prose), default=0)
+        if room < min(longest, FOLDED_WIDTH_MIN):
+            self._sentences_apart(columns, shown, prose)
+            return
+        width = min(room, PROSE_WIDTH_MAX) if whole else longest
+        fitting = [
+            [shortened(value, width) if n in prose else value for n, value in enumerate(row)]
+            for row in shown
+        ]
+        self._facts_table(columns, fitting)
+        if fitting != shown:
+            self.note(f"What ends with … is shown whole by: {whole}")
+
+    def _room(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[int]
+    ) -> int:
+        """The width that the other columns leave to each that holds sentences."""
+        others = sum(
+            max(cell_len(name), *(cell_len(row[n]) for row in rows))
+            for n, name in enumerate(columns)
+            if n not in prose
+        )
+        return (self.console.width - others - GAP * len(columns)) // max(len(prose), 1)
+
+    def _sentences_apart(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[int]
+    ) -> None:
+        kept = [n for n in range(len(columns)) if n not in prose]
+        self._facts_table([columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+        for row in rows:
+            for n in prose:
+                if row[n]:
+                    named = f"{row[0]}, {columns[n]}: " if len(prose) > 1 else f"{row[0]}: "
+                    self.console.print(Text(named, "dim").append(Text(row[n], "not dim")))
+
+    def _facts_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        texts = [[Text(value) for value in row] for row in rows]
         self._table(columns, texts, [name in RIGHT for name in columns])
 
     def rows(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelock.cli.cells import count, duration, moment, printable, seconds
+from tidelock.cli.cells import count, duration, moment, printable, seconds, shortened
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ["table", "action", "rows in", "rows out", "seconds", "epoch", "commit", "reason"]
 ROWS_SHOWN_MAX = 30
+STATUS_WIDTH_MAX = 40
 
 
 def listed(attempts: Sequence[Attempt]) -> tuple[list[str], list[list[str]]]:
@@ -51,6 +52,8 @@ def told(attempt: Attempt) -> str:
         if attempt.retry_at is not None:
             again = f"; it is tried again at {seconds(moment(attempt.retry_at))}"
         done = f"failed: {attempt.reason}{again}"
+    elif attempt.action == "skipped":
+        done = f"skipped: {attempt.reason}"
     else:
         done = (
             f"{attempt.action}, {count(attempt.rows_in, 'row')} in, {attempt.rows_out:,} out, "
@@ -155,7 +158,7 @@ class RefreshView:
         if table is None:
             return ""
         if table.status.startswith("suspended"):
-            return printable(table.status)
+            return shortened(printable(table.status), STATUS_WIDTH_MAX)
         if last is not None and last.retry_at is not None:
             return f"tried again at {seconds(moment(last.retry_at))}"
         schedule = parse_schedule(table.schedule)

@@ -41,8 +41,8 @@ def run(
 
     Each refresh or delivery is one line, or one JSON object with --json; a terminal shows all
     tables instead. One process at a time does this for a branch. Another one waits, and takes over
-    when the first one ends or dies. With --once it ends with exit code 9 when a table could not be
-    refreshed, and 10 when a sink could not deliver.
+    when the first one ends or dies. With --once a line tells also what is passed over because it is
+    suspended; it ends with exit code 9 when a table failed, and 10 when a sink could not deliver.
     """
     with call.open(write=True) as lake:
         if once:
@@ -58,7 +58,7 @@ def _run_once(call: Call, lake: Lake, branch: str) -> None:
     background = Background(lake)
 
     def attempted(attempt: Attempt) -> None:
-        if attempt.action not in ("none", "skipped"):
+        if attempt.action != "none":
             _tell_attempt(call, attempt)
 
     found = background.run(

@@ -10,7 +10,7 @@ import typer
 from tidelock.cli import documents, interrupts
 from tidelock.cli.background import Background
 from tidelock.cli.call import Call, command
-from tidelock.cli.cells import count
+from tidelock.cli.cells import count, shortened
 from tidelock.cli.options import BranchOption
 from tidelock.model.sinks import Feed
 
@@ -225,7 +225,9 @@ def deliver(
     columns = ["sink", "action", "rows", "chunks", "bytes", "until", "reason"]
     call.output.answer(
         [documents.of_delivery(one) for one in found],
-        lambda: call.output.listing(columns, [_delivered(one) for one in found], NONE),
+        lambda: call.output.listing(
+            columns, [_delivered(one) for one in found], NONE, "tidelock sink status NAME"
+        ),
     )
     end_by(found, background)
 
@@ -344,7 +346,8 @@ def quarantine(
             call.output.note(f"{count(len(given_up), 'chunk')} given up.")
         found = list(lake.quarantine(name))
     rows = [
-        [one.number, one.path, str(one.rows), _cell(one.status), one.answer[:60]] for one in found
+        [one.number, one.path, str(one.rows), _cell(one.status), shortened(one.answer, 60)]
+        for one in found
     ]
     columns = ["number", "partition", "rows", "status", "answer"]
     call.output.answer(

@@ -146,6 +146,11 @@ def _answer(call: Call, commit: Commit, told: str) -> None:
     )
 
 
+def _answer_nothing(call: Call, told: str) -> None:
+    """There was nothing to do, and so no commit."""
+    call.output.answer(None, lambda: call.output.line(told))
+
+
 def alter(
     call: Call,
     name: StreamArgument,
@@ -195,6 +200,10 @@ def refresh(
     A group is refreshed as a whole, in one commit, also when one member is named. Ends with exit
     code 9 when a table could not be refreshed; the others were, and the reason is in its history.
     Ctrl-C finishes what has begun, and begins nothing else.
+
+    In the report, rows in are the changed rows of the sources that were read, or, in full, the rows
+    that the query gave; rows out are those that were removed from the table and added to it. An
+    updated row is one of each.
     """
     from tidelock.cli.refresh_view import RefreshView, listed
 
@@ -219,10 +228,14 @@ def refresh(
                 stop=background.stop,
             )
         )
+    # What was not attempted is not in the history either.
+    passed_over = {attempt.action for attempt in found} <= {"none", "skipped"}
     call.output.answer(
         [documents.of_attempt(attempt) for attempt in found],
         lambda: call.output.listing(
-            *listed(found), f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"'
+            *listed(found),
+            f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"',
+            f"tidelock stream {'show' if passed_over else 'history'} NAME",
         ),
     )
     end_by(found, background, names or ())
@@ -267,11 +280,22 @@ def suspend(
     """Stop refreshing a stream table, and with it its whole group."""
     with call.open(write=True) as lake:
         commit = lake.suspend(name, reason=reason, branch=branch)
-    _answer(call, commit, f"Suspended {name}")
+    if commit is None:
+        _answer_nothing(call, f"{name} is suspended already: tidelock stream show {name}")
+    else:
+        _answer(call, commit, f"Suspended {name}")
 
 
 def resume(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
-    """Refresh a suspended stream table again."""
+    """Refresh a suspended stream table again. One that is backing off is tried again at once."""
+    from tidelock.model.names import fold
+
     with call.open(write=True) as lake:
+        before = {fold(one.name): one.status for one in lake.stream_tables(branch=branch)}
         commit = lake.resume(name, branch=branch)
-    _answer(call, commit, f"Resumed {name}")
+    if commit is None:
+        failing = before.get(fold(name), "").startswith("failed")
+        done = "It is no longer backing off." if failing else "Nothing was changed."
+        _answer_nothing(call, f"{name} is not suspended. {done}")
+    else:
+        _answer(call, commit, f"Resumed {name}")

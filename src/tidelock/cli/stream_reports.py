@@ -19,7 +19,7 @@ NONE = 'No stream tables yet. Create one: tidelock stream create NAME --query "S
 def register(stream: typer.Typer) -> None:
     command(stream, "list", example="tidelock stream list")(list_)
     command(stream, "show", example="tidelock stream show totals")(show)
-    command(stream, "explain", engine=True, example="tidelock stream explain totals")(explain)
+    command(stream, "explain", engine=True, example="tidelock stream explain totals --sql")(explain)
     command(stream, "history", example="tidelock stream history totals --limit 5")(history)
     command(stream, "graph", example="tidelock stream graph --format mermaid")(graph)
     command(stream, "groups", example="tidelock stream groups")(groups)
@@ -31,7 +31,9 @@ def list_(call: Call, branch: BranchOption = "main") -> None:
         found = lake.stream_tables(branch=branch)
     call.output.answer(
         [documents.of_stream(stream) for stream in found],
-        lambda: call.output.listing(list(found.columns), found.cells(), NONE),
+        lambda: call.output.listing(
+            list(found.columns), found.cells(), NONE, "tidelock stream show NAME"
+        ),
     )
 
 
@@ -81,7 +83,14 @@ def _behind(freshness: Document) -> str:
     )
 
 
-def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> None:
+def explain(
+    call: Call,
+    name: StreamArgument,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Show also what Spark is asked when a source changes.")
+    ] = False,
+    branch: BranchOption = "main",
+) -> None:
     """Explain how a stream table is kept: operators, state, and how its next refresh is done."""
     with call.open() as lake, call.output.waiting(starting(**call.engine)):
         found = lake.explain(name, branch=branch)
@@ -89,6 +98,9 @@ def explain(call: Call, name: StreamArgument, branch: BranchOption = "main") -> 
     def show_text() -> None:
         for line in found.text.splitlines():
             call.output.line(printable(line))
+        for one in found.sql if sql else ():
+            call.output.line(f"Stage {one.stage}, when {one.source} changes:")
+            call.output.line(f"    {printable(one.sql)}")
 
     call.output.answer(documents.of_explanation(found), show_text)
 
@@ -102,7 +114,10 @@ def history(
     ] = 20,
     branch: BranchOption = "main",
 ) -> None:
-    """Show every attempt to refresh a stream table, newest first, failures included."""
+    """Show every attempt to refresh a stream table, newest first, failures included.
+
+    Rows in and out mean what they mean in the report of `tidelock stream refresh`.
+    """
     with call.open() as lake:
         found = lake.history(name, limit or None, branch=branch)
     call.output.answer(
@@ -133,7 +148,14 @@ def graph(
         "edges": [list(edge) for edge in found.edges],
         "groups": [{"name": one.name, "members": list(one.members)} for one in found.groups],
     }
-    call.output.answer(document, lambda: call.output.raw(drawn()))
+
+    def draw() -> None:
+        if found.nodes or format_ != "text":
+            call.output.raw(drawn())
+        else:
+            call.output.line(NONE, "dim")
+
+    call.output.answer(document, draw)
 
 
 def groups(call: Call, branch: BranchOption = "main") -> None:
@@ -146,5 +168,6 @@ def groups(call: Call, branch: BranchOption = "main") -> None:
             list(found.columns),
             found.cells(),
             "No groups: no two paths from one table meet in a stream table.",
+            "tidelock stream groups --json",
         ),
     )

@@ -48,6 +48,8 @@ class Plan:
 
     pipeline: str
     changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+    """Files that define nothing, and why."""
 
     @property
     def pending(self) -> tuple[Change, ...]:
@@ -68,6 +70,7 @@ class Plan:
             "pipeline": self.pipeline,
             "counts": self.counts(),
             "changes": [change.to_dict() for change in self.changes],
+            "notes": list(self.notes),
         }
 
     def to_text(self) -> str:
@@ -79,6 +82,7 @@ class Plan:
                 f"{mark} {change.action:<{_WIDTH}}  {change.name:<{width}}  {change.reason}"
             )
             lines.extend(f"      {line}" for line in change.diff)
+        lines.extend(f"note: {note}" for note in self.notes)
         return "\n".join(lines)
 
     def _headline(self) -> str:

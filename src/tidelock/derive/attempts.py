@@ -34,7 +34,11 @@ class Attempt:
     reason: str = ""
     seconds: float = 0.0
     rows_in: int = 0
+    """By delta: the changed rows of its sources that it read, an updated row counting as two, and
+    as often as the query reads the table. In full: the rows that the query gave."""
     rows_out: int = 0
+    """The rows that were removed from its table and those that were added; an updated row is one of
+    each."""
     version: int | None = None
     """The version of the lake that was read."""
     commit: str | None = None

@@ -17,7 +17,7 @@ FULL_QUERY_SECONDS = 0.2
 SECONDS_PER_CHANGE = 30e-6
 SECONDS_PER_ROW = 0.3e-6
 TRUST = 4.0
-"""How far a measured time may move an estimate, up or down."""
+"""How far a measured time may move an estimate up, and that of a full refresh also down."""
 LOCAL_CHANGES_MAX = 1_000_000
 """More changed rows than this are not brought to the driver."""
 
@@ -46,7 +46,8 @@ def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: 
     if spent.delta_seconds:
         more = SECONDS_PER_CHANGE * max(0, changes - spent.delta_rows)
         by_delta = min(spent.delta_seconds, by_delta * TRUST) + more
-    told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {changes:,} changes"
+    counted = f"{changes:,} change{'' if changes == 1 else 's'}"
+    told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {counted}"
     if mode in ("incremental", "incremental_strict"):
         return Way(False, f"refresh_mode is {mode}: {told}", by_delta, in_full)
     if changes > LOCAL_CHANGES_MAX:

@@ -34,10 +34,27 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a line of a query stands: a line of a file, or, where a function returned the query,
+    the line of the function and the line of what it returned."""
+
+    file: Path
+    line: int
+    returned_line: int | None = None
+
+    def refuse(self, message: str, **evidence: Any) -> InvalidDefinition:
+        if self.returned_line is not None:
+            message = f"line {self.returned_line} of the query: {message}"
+        return refusal(self.file, self.line, message, **evidence)
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A query as it is kept: without comments, every table by its name alone."""
 
     text: str
+    places: tuple[Place, ...]
+    """One for each line of the text."""
     uses: tuple[Use, ...]
     ctes: tuple[str, ...] = ()
     """The names, folded, of the common table expressions that it begins with."""
@@ -70,6 +87,14 @@ class Defined:
     file: Path
     line: int
     uses: tuple[Use, ...] = ()
+    places: tuple[Place, ...] = ()
+    """One for each line of the definition's query."""
+
+    def place(self, query_line: int | None) -> Place:
+        """Where a line of the query stands; where the definition begins, if that is not known."""
+        if query_line is not None and 1 <= query_line <= len(self.places):
+            return self.places[query_line - 1]
+        return Place(self.file, self.line)
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Owns: words. Everything is told from the plan alone; nothing is run.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tidelock.derive.analysing import Kept
 from tidelock.derive.sql.operators import (
@@ -26,6 +27,15 @@ from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import body_sql
 
 
+@dataclass(frozen=True)
+class Statement:
+    """What Spark computes in one stage when one of its sources changed."""
+
+    stage: int
+    source: str
+    sql: str
+
+
 def explain_plan(prepared: Prepared) -> Iterator[str]:
     """The lines that describe how a view is kept."""
     if not prepared.incremental:
@@ -38,11 +48,10 @@ def explain_plan(prepared: Prepared) -> Iterator[str]:
     yield from prepared.view.notes
     for kept in prepared.kept:
         last = kept is prepared.kept[-1]
-        where = "the table itself" if last else f"an internal table,{INTERNAL}{kept.stage.number}"
+        where = "the table itself" if last else "an internal table"
         yield f"Stage {kept.stage.number}: {_head(kept.stage)}, kept in {where}"
         yield from (f"    {line}" for line in tree(kept.stage.body))
         yield from (f"  {line}" for line in _state(kept))
-        yield from (f"  {line}" for line in _sql(kept))
 
 
 def tree(operator: Operator, depth: int = 0) -> Iterator[str]:
@@ -55,7 +64,11 @@ def tree(operator: Operator, depth: int = 0) -> Iterator[str]:
 def describe(operator: Operator) -> str:
     """One operator in one line."""
     if isinstance(operator, Scan):
-        return f"Scan {operator.table} ({', '.join(column for _, column in operator.columns)})"
+        # With the names that the operators above use, which are told nowhere else.
+        columns = ", ".join(
+            column if column == name else f"{column} AS {name}" for name, column in operator.columns
+        )
+        return f"Scan {_named(operator.table)} ({columns})"
     if isinstance(operator, Select):
         where = f" where {operator.condition.sql}" if operator.condition else ""
         return f"Select {', '.join(column.sql for column in operator.columns)}{where}"
@@ -100,14 +113,25 @@ def _state(kept: Kept) -> Iterator[str]:
         )
 
 
-def _sql(kept: Kept) -> Iterator[str]:
+def explain_sql(prepared: Prepared) -> Iterator[Statement]:
+    """What Spark is asked when a source changed; nothing for what is computed anew."""
+    for kept in prepared.kept:
+        yield from _statements(kept)
+
+
+def _statements(kept: Kept) -> Iterator[Statement]:
     leaves = list(enumerate(scans(kept.stage.body)))
     for leaf, scan in leaves:
         relations = {
-            other: f"changes({one.table})"
+            other: f"changes({_named(one.table)})"
             if other == leaf
-            else f"{'new' if other < leaf else 'old'}({one.table})"
+            else f"{'new' if other < leaf else 'old'}({_named(one.table)})"
             for other, one in leaves
         }
-        yield f"When {scan.table} changes, Spark computes:"
-        yield f"    {body_sql(kept.stage.body, relations, leaf)}"
+        sql = body_sql(kept.stage.body, relations, leaf)
+        yield Statement(kept.stage.number, _named(scan.table), sql)
+
+
+def _named(table: str) -> str:
+    number = table.removeprefix(INTERNAL)
+    return table if number == table else f"stage {number}"

@@ -1,19 +1,21 @@
 """Definitions in files: what `tidelock apply` reads.
 
 Owns: turning a folder into complete definitions, in the order of its files and of their lines.
-Invariant: a name is defined once in a folder; every origin names pipeline, file and line.
+Invariants: a name is defined once in a folder; every origin names pipeline, file and line; no file
+is passed over in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidelock.derive.defined import Defined, Written, origin_of, refusal
 from tidelock.derive.groups import check_policy
 from tidelock.derive.pipeline_files import Pipeline, read_pipeline
 from tidelock.derive.private_views import inline
-from tidelock.derive.python_files import read_python
+from tidelock.derive.python_files import read_python, why_no_tables
 from tidelock.derive.sql_files import read_sql
 from tidelock.errors import InvalidOption
 from tidelock.model.names import fold
@@ -22,40 +24,56 @@ from tidelock.model.streams import Definition
 _READERS = {".sql": read_sql, ".py": read_python}
 
 
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """The stream tables of a pipeline; of files that define nothing, that they do and why."""
+
+    defined: tuple[Defined, ...]
+    notes: tuple[str, ...] = ()
+
+
 def read_definitions(folder: Path) -> tuple[Defined, ...]:
     """The stream tables that the files of a folder define."""
-    return read_files(read_pipeline(folder))
+    return read_files(read_pipeline(folder)).defined
 
 
-def read_files(pipeline: Pipeline) -> tuple[Defined, ...]:
-    """The stream tables of a pipeline. Python files that define some are executed."""
-    written = [one for file in pipeline.files for one in _read_file(file, pipeline)]
+def read_files(pipeline: Pipeline) -> Definitions:
+    """The stream tables of a pipeline. Python files that use the decorator are executed."""
+    written: list[Written] = []
+    notes: list[str] = []
+    for file in pipeline.files:
+        data = _bytes_of(file)
+        found = _READERS[file.suffix](file, data, pipeline.namespace)
+        written.extend(found)
+        if not found:
+            reason = why_no_tables(file, data) if file.suffix == ".py" else "it has no statement"
+            path = file.relative_to(pipeline.folder).as_posix()
+            notes.append(f"{pipeline.name}/{path} defines nothing: {reason}")
     _refuse_duplicates(written)
     views = {fold(one.name): one for one in written if one.private}
     defined: list[Defined] = []
     for one in written:
         # Also for a view that nobody uses, so that its mistakes are told.
-        query, uses = inline(one, views)
+        query = inline(one, views)
         if one.private:
             continue
         path = one.file.relative_to(pipeline.folder).as_posix()
         origin = origin_of(pipeline.name, path, one.line)
-        definition = Definition(query, origin=origin, **one.options)
+        definition = Definition(query.text, origin=origin, **one.options)
         try:
             check_policy(one.name, definition)
         except InvalidOption as error:
             raise refusal(one.file, one.line, error.message) from error
-        defined.append(Defined(one.name, definition, one.file, one.line, uses))
-    return tuple(defined)
+        defined.append(Defined(one.name, definition, one.file, one.line, query.uses, query.places))
+    return Definitions(tuple(defined), tuple(notes))
 
 
-def _read_file(file: Path, pipeline: Pipeline) -> list[Written]:
+def _bytes_of(file: Path) -> bytes:
     try:
-        data = file.read_bytes()
+        return file.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise refusal(file, 1, f"The file cannot be read: {reason}.") from error
-    return _READERS[file.suffix](file, data, pipeline.namespace)
 
 
 def _refuse_duplicates(written: Iterable[Written]) -> None:

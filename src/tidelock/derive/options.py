@@ -5,12 +5,19 @@ Owns: which options there are and which values each takes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import InvalidOption
 from tidelock.model.names import suggest
-from tidelock.model.streams import Consistency, RefreshMode, SchedulePolicy, check_choice
+from tidelock.model.streams import (
+    Consistency,
+    Definition,
+    RefreshMode,
+    SchedulePolicy,
+    check_choice,
+)
 
 MANUAL = "manual"
 """The schedule, as text, of a table that is refreshed only when it is asked for."""
@@ -29,6 +36,14 @@ def option_name(text: str) -> str:
     if name not in OPTIONS:
         raise InvalidOption(f"There is no option {text!r}. {suggest(name, OPTIONS)}", option=text)
     return name
+
+
+def option_changes(old: Definition, new: Definition) -> Iterator[str]:
+    """The options in which two definitions differ, in words."""
+    for option in OPTIONS:
+        before, after = getattr(old, option), getattr(new, option)
+        if before != after:
+            yield f"{option} {before or MANUAL} → {after or MANUAL}"
 
 
 def check_option(name: str, value: Any) -> str | None:

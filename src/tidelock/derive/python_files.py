@@ -41,6 +41,13 @@ def read_python(file: Path, data: bytes, namespace: Namespace) -> list[Written]:
     return [_read_function(file, made, namespace) for made in noted]
 
 
+def why_no_tables(file: Path, data: bytes) -> str:
+    """Why a file defines nothing, for whoever expected it to."""
+    if _mentions_decorator(_parse(file, data)):
+        return "it was executed, and decorated no function with @tidelock.stream_table()"
+    return "it does not use @tidelock.stream_table(), and was not executed"
+
+
 def _parse(file: Path, data: bytes) -> ast.Module:
     try:
         return ast.parse(data, str(file))

@@ -17,7 +17,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidelock.derive.defined import Query, Use, refusal
+from tidelock.derive.defined import Place, Query, Use
 from tidelock.errors import InvalidDefinition
 from tidelock.model.names import fold
 
@@ -55,12 +55,15 @@ class SqlText:
     function_line: int | None = None
 
     def line(self, at: int) -> int:
-        return self.function_line or self.text.count("\n", 0, at) + 1
+        return self.text.count("\n", 0, at) + 1
+
+    def place(self, line: int) -> Place:
+        if self.function_line is not None:
+            return Place(self.file, self.function_line, line)
+        return Place(self.file, line)
 
     def refuse(self, at: int, message: str) -> InvalidDefinition:
-        if self.function_line:
-            message = f"line {self.text.count(chr(10), 0, at) + 1} of the query: {message}"
-        return refusal(self.file, self.line(at), message)
+        return self.place(self.line(at)).refuse(message)
 
     def tokens(self) -> list[Token]:
         try:
@@ -119,14 +122,17 @@ def read_query(sql: SqlText, tokens: Sequence[Token]) -> Query:
     for table, parts in tables:
         _check_table(sql, table, parts)
     dropped = _qualifiers(root, tables)
-    text = _without_comments(sql.text, tokens, dropped)
-    uses = tuple(Use(parts[-1].name, sql.file, sql.line(_start(parts[-1]))) for _, parts in tables)
+    text, places = _without_comments(sql, tokens, dropped)
+    uses = tuple(
+        Use(parts[-1].name, sql.file, sql.place(sql.line(_start(parts[-1]))).line)
+        for _, parts in tables
+    )
     with_ = root.args.get("with_")
     if with_ is None or word(first) != "WITH":
-        return Query(text, uses)
+        return Query(text, places, uses)
     start = re.match(r"WITH\s+RECURSIVE\s*" if with_.recursive else r"WITH\s*", text, re.I)
     names = tuple(fold(cte.alias) for cte in with_.expressions)
-    return Query(text, uses, names, start.end() if start else 0)
+    return Query(text, places, uses, names, start.end() if start else 0)
 
 
 def _parse(sql: SqlText, tokens: Sequence[Token]) -> exp.Query:
@@ -230,19 +236,30 @@ def _qualifiers(
 
 
 def _without_comments(
-    text: str, tokens: Sequence[Token], dropped: Sequence[tuple[int, int]]
-) -> str:
+    sql: SqlText, tokens: Sequence[Token], dropped: Sequence[tuple[int, int]]
+) -> tuple[str, tuple[Place, ...]]:
+    """The text of the tokens, and where each of its lines stands."""
+    text = sql.text
     kept: list[str] = []
+    lines = [sql.line(tokens[0].start)]
     end = tokens[0].start
     dropping = False
+
+    def keep(piece: str, stop: int) -> None:
+        """Add a piece that ends in the line of `stop`."""
+        kept.append(piece)
+        if newlines := piece.count("\n"):
+            last = sql.line(stop)
+            lines.extend(range(last - newlines + 1, last + 1))
+
     for token in tokens:
         gap = text[end : token.start]
         if gap.strip():
             gap = "\n" + gap.rpartition("\n")[2] if "\n" in gap else " "
         if not dropping:
-            kept.append(gap)
+            keep(gap, token.start)
         dropping = any(start <= token.start < stop for start, stop in dropped)
         if not dropping:
-            kept.append(text[token.start : token.end + 1])
+            keep(text[token.start : token.end + 1], token.end)
         end = token.end + 1
-    return "".join(kept)
+    return "".join(kept), tuple(map(sql.place, lines))

@@ -19,7 +19,7 @@ from pathlib import Path
 from tidelock.derive.apply_plan import Change, Plan
 from tidelock.derive.defined import Defined, Use, pipeline_of, refusal
 from tidelock.derive.graph import Graph
-from tidelock.derive.options import MANUAL, OPTIONS
+from tidelock.derive.options import option_changes
 from tidelock.derive.query_text import same_query
 from tidelock.errors import CircularDefinition
 from tidelock.model.names import fold, suggest
@@ -148,20 +148,13 @@ def _change(one: Defined, held: Defined | None) -> Change:
     if held is None:
         return Change("create", one.name, f"new in {new.origin}", new)
     old = held.definition
-    reasons = [*_option_reasons(old, new), *_origin_reasons(old, new)]
+    reasons = [*option_changes(old, new), *_origin_reasons(old, new)]
     if not same_query(old.query, new.query):
         reasons.insert(0, "query changed")
         return Change("replace", one.name, "; ".join(reasons), new, _diff(old.query, new.query))
     if reasons:
         return Change("alter", one.name, "; ".join(reasons), new)
     return Change("unchanged", one.name, "as defined", old)
-
-
-def _option_reasons(old: Definition, new: Definition) -> Iterator[str]:
-    for option in OPTIONS:
-        before, after = getattr(old, option), getattr(new, option)
-        if before != after:
-            yield f"{option} {before or MANUAL} → {after or MANUAL}"
 
 
 def _origin_reasons(old: Definition, new: Definition) -> Iterator[str]:

@@ -196,8 +196,8 @@ class _Members:
         except InputError as error:
             raise DefinitionBroken(
                 f"The sources of {stream.name!r} changed so that its query cannot be computed: "
-                f"{error.message} Replace it with lake.create_or_replace_stream_table; or give the "
-                f"sources back what it reads, and call lake.resume({stream.name!r}).",
+                f"{error.message} Replace its definition; or give the sources back what it reads, "
+                "and resume it.",
                 table=stream.name,
                 cause=error.condition,
             ) from error
@@ -208,8 +208,7 @@ class _Members:
         if kept.names != prepared.schema.names or kept.types != prepared.schema.types:
             raise DefinitionBroken(
                 f"The sources of {stream.name!r} changed so that its query gives other columns: "
-                f"{_columns(prepared.schema)} instead of {_columns(kept)}. Replace it with "
-                "lake.create_or_replace_stream_table.",
+                f"{_columns(prepared.schema)} instead of {_columns(kept)}. Replace its definition.",
                 table=stream.name,
                 expected=_columns(kept),
                 actual=_columns(prepared.schema),

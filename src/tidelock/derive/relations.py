@@ -6,6 +6,7 @@ which goes to the engine with the query, or for a table of the lake, which the e
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# Where in the generated text: it says nothing to whoever wrote the query.
+_PLACE = re.compile(r"; line \d+,? pos \d+;?$")
 SMALL_ROWS = 20_000
 """Queries over this many local rows or fewer take longer to plan than to run."""
 
@@ -168,4 +171,5 @@ def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
 
 def failed(sql: str, error: Exception) -> QueryFailed:
     lines = str(error).strip().splitlines()
-    return QueryFailed(f"Spark could not compute it: {lines[0] if lines else error}", query=sql)
+    told = _PLACE.sub("", lines[0]) if lines else str(error)
+    return QueryFailed(f"Spark could not compute it: {told}", query=sql)

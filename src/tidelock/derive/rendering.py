@@ -37,7 +37,7 @@ def as_text(graph: Graph, groups: Sequence[Group] = ()) -> str:
     for group in groups:
         rule = f"{group.consistency}, {group.policy}"
         lines.append(f"  {_shown(group.name)} ({rule}): {', '.join(map(_shown, group.members))}")
-    return "\n".join(lines) + "\n" if lines else "no tables\n"
+    return "\n".join(lines) + "\n" if lines else "no stream tables, and so nothing to draw\n"
 
 
 def as_mermaid(graph: Graph, groups: Sequence[Group] = ()) -> str:

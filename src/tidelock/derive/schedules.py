@@ -1,14 +1,15 @@
-"""Schedules: when a stream table is to be refreshed.
+"""Schedules: when a stream table is to be refreshed, or a sink delivered to.
 
-Owns: the reading of a schedule and the moments that it names.
+Owns: the reading of a schedule and the moments that it names. What is done at them is for others,
+and so no message here says it.
 
-    30s, 1m, 1h30m          so long after the last refresh
+    30s, 1m, 1h30m          so long after the last time
     */5 * * * *, @daily     a cron expression of five fields, in a time zone
     upstream                whenever a source has changed; no moments of its own
     None                    only when asked
 
 Invariants: next_after(t) > t; latest_due(since, now) is the last moment in (since, now], so that
-any number of missed moments makes one refresh.
+any number of missed moments makes one.
 
 Cron and clock changes: an expression whose hour field covers every hour means "so many times an
 hour", and runs through a clock change at its pace. Any other names local times: one that the clock
@@ -38,12 +39,13 @@ _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_DURATION = re.compile(r"(\d+(\.\d+)?[smhdw]\s*)+|\d+(\.\d+)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(\.\d+)?[smhdw]\s*)+", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _MINUTE = timedelta(minutes=1)
 _EVERY_HOUR = set(range(24))
 _EXAMPLES = (
     "Use a duration such as '30s' or '1h30m', a cron expression such as '*/5 * * * *' or "
-    "'0 6 * * MON-FRI', 'upstream' to follow the sources, or None to refresh only when asked."
+    "'0 6 * * MON-FRI', 'upstream' for every change, or None for only when asked."
 )
 
 
@@ -144,6 +146,8 @@ def parse_schedule(text: str | None, zone: str = "UTC") -> Schedule:
         return Schedule(UPSTREAM)
     if _DURATION.fullmatch(plain):
         return _every(plain)
+    if _NUMBER.fullmatch(plain):
+        raise _refusal(text, "it has no unit, which is s, m, h, d or w")
     if plain.startswith("@"):
         if plain.lower() not in _NICKNAMES:
             raise _refusal(text, f"the short forms are {', '.join(_NICKNAMES)}")

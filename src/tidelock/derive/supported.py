@@ -17,12 +17,13 @@ from typing import Literal
 from tidelock.derive.layouts import is_exact
 from tidelock.derive.provenance import trace
 from tidelock.derive.sql import functions
-from tidelock.derive.sql.examples import CALLS, FORMS, TABLES
+from tidelock.derive.sql.examples import CALLS, FORMS, TABLES, UNNAMED, UNTYPED
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.operators import Measure, scans
 from tidelock.derive.sql.parsing import parse_view
 from tidelock.derive.sql.reading import columns_of, expression
 from tidelock.derive.stages import Bag, Groups, Stage, cut
+from tidelock.errors import BrokenInvariant, InvalidExpression, UnsupportedType
 from tidelock.model.ddl import parse_schema
 from tidelock.model.schema import TableSchema
 from tidelock.model.types import spell_type
@@ -98,9 +99,10 @@ def _lines() -> Iterator[str]:
     yield from (
         "# Supported SQL",
         "",
-        "Every query that Spark runs can define a stream table. This page says how each form is",
-        "kept up to date. It is generated: every line is what the parser says of the query beside",
-        "it, or of a query that calls the function.",
+        "Every query that Spark runs can define a stream table, if its columns can be those of a",
+        "table: each has [a name of its own, and a type that tables have](#columns). This page",
+        "says how each form is kept up to date. It is generated: every line is what the parser",
+        "says of the query beside it, or of a query that calls the function.",
         "",
         "| kept | what a refresh costs |",
         "|---|---|",
@@ -126,8 +128,43 @@ def _lines() -> Iterator[str]:
     for name, (ddl, key) in TABLES.items():
         yield f"CREATE TABLE {name} ({ddl}){f' -- key: {key}' if key else ''}"
     yield "```"
+    yield from _columns()
     yield from _aggregates()
     yield from _others()
+
+
+def _columns() -> Iterator[str]:
+    yield from (
+        "",
+        "## Columns",
+        "",
+        "A query that gives columns which no table can have is refused when the stream table is",
+        "created:",
+        "",
+        "| refused | what is said | example |",
+        "|---|---|---|",
+    )
+    for example in UNNAMED:
+        yield f"| {example.form} | {_advice(example.query)} | `{_cell(example.query)}` |"
+    for type_, query in UNTYPED.items():
+        yield f"| a column of type {type_} | {_instead(type_)} | `{_cell(query)}` |"
+
+
+def _advice(query: str) -> str:
+    """What the parser refuses the query with, without the place that it names."""
+    try:
+        parse_view(query, schemas())
+    except InvalidExpression as error:
+        return error.message.partition(": ")[2]
+    raise BrokenInvariant(f"the query is not refused: {query}")
+
+
+def _instead(type_: str) -> str:
+    try:
+        parse_schema(f"c {type_}")
+    except UnsupportedType as error:
+        return str(error.instead)
+    raise BrokenInvariant(f"the type is not refused: {type_}")
 
 
 def _aggregates() -> Iterator[str]:

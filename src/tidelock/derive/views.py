@@ -17,6 +17,7 @@ from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.parsing import parse_view
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.derive.stages import INTERNAL, cut
+from tidelock.errors import QueryFailed
 from tidelock.model.names import HIDDEN, quote
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import Definition
@@ -78,7 +79,12 @@ def prepare(
     kept = []
     for stage in stages:
         last = stage is stages[-1]
-        one = analyse(engine, stage, shown if last else stage.output, schema_of)
+        try:
+            one = analyse(engine, stage, shown if last else stage.output, schema_of)
+        except QueryFailed:
+            # Asked of the query as it was written, Spark says the same in the words of the user.
+            run(definition.query)
+            raise
         made[f"{INTERNAL}{stage.number}"] = one.schema
         kept.append(one)
         if not is_comparable(one):

@@ -15,6 +15,7 @@ After a crash: before the commit nothing happened; after it everything did.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,18 +24,21 @@ from pathlib import Path
 
 from tidelock.derive.apply_plan import Change, Plan
 from tidelock.derive.catalog import Catalog, Stream, stream_of
-from tidelock.derive.defined import Defined, refusal
+from tidelock.derive.defined import Defined
 from tidelock.derive.files import read_files
 from tidelock.derive.pipeline_files import Pipeline, read_pipeline
 from tidelock.derive.reconciling import plan_changes
 from tidelock.errors import CommitConflict, InputError, InvalidOption, QueryFailed
 from tidelock.model.commit import Commit
 from tidelock.model.names import fold, is_hidden
+from tidelock.model.streams import Definition
 from tidelock.run.stream_definitions import CONFLICTS_MAX, StreamDefinitions
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
 Review = Callable[[Plan], bool]
+# How errors say where in a query they are, which here is told by the line of the file.
+_QUERY_PLACE = re.compile(r"^Line \d+, column \d+: |; line \d+,? pos \d+;?$")
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,13 @@ def apply_folder(
 ) -> Applied:
     """Bring the stream tables of a branch to what the files of a folder define."""
     pipeline = read_pipeline(Path(folder))
-    defined = read_files(pipeline)
+    read = read_files(pipeline)
     _warn_of_configuration(pipeline)
     reviewed: Plan | None = None
     for attempt in range(CONFLICTS_MAX):
         with store.begin(branch, message=f"apply {pipeline.name}") as transaction:
-            plan = _Staging(definitions, transaction, pipeline.name, defined).run()
+            staging = _Staging(definitions, transaction, pipeline.name, read.defined)
+            plan = replace(staging.run(), notes=read.notes)
             wanted = bool(plan.pending) and not dry_run
             if wanted and plan != reviewed:
                 wanted = review(plan)
@@ -129,7 +134,7 @@ class _Staging:
         """The plan, with everything staged that it asks for."""
         plan = self._plan()
         for change in plan.pending:
-            with self._naming_place(change.name):
+            with self._naming_place(change.name, change.definition):
                 self._stage(change)
         return self._with_followers(plan)
 
@@ -176,7 +181,7 @@ class _Staging:
             read = [one for one in stream.stored.sources if fold(one) in moved]
             if not read or fold(name) in done:
                 continue
-            with self._naming_place(name):
+            with self._naming_place(name, stream.definition):
                 follows = self._has_other_columns(stream)
                 if follows:
                     self._replace_follower(stream, read[0])
@@ -208,14 +213,16 @@ class _Staging:
         )
 
     @contextmanager
-    def _naming_place(self, name: str) -> Iterator[None]:
-        """Whatever is wrong with a definition, as an error at the line that it stands in."""
+    def _naming_place(self, name: str, definition: Definition) -> Iterator[None]:
+        """Whatever is wrong with a definition, as an error at the line of the file."""
         try:
             yield
         except (InputError, QueryFailed) as error:
             one = self._here.get(fold(name))
             if one is None:
                 raise
-            raise refusal(
-                one.file, one.line, f"{name!r}: {error.message}", table=name, cause=error.condition
-            ) from error
+            # The lake may hold the same query with other white space, and so with other lines.
+            same = definition.query == one.definition.query
+            place = one.place(error.evidence.get("line") if same else None)
+            message = _QUERY_PLACE.sub("", error.message)
+            raise place.refuse(f"{name!r}: {message}", table=name, cause=error.condition) from error

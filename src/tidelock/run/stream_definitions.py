@@ -13,11 +13,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidelock.derive.attempts import Attempt, record
+from tidelock.derive.attempts import Attempt, failures_since, record, recorded
 from tidelock.derive.catalog import Catalog, Stream, stream_of
 from tidelock.derive.choosing import why_not_incremental
 from tidelock.derive.graph import Graph
 from tidelock.derive.groups import check_policy, policy_warnings
+from tidelock.derive.options import option_changes
 from tidelock.derive.schedules import parse_schedule
 from tidelock.derive.views import Prepared, internal_name
 from tidelock.errors import CommitConflict, InvalidOption, NotIncremental, TableExists, TableInUse
@@ -31,6 +32,7 @@ from tidelock.model.streams import (
     StreamState,
     check_choice,
 )
+from tidelock.store.log import Head
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
@@ -61,25 +63,39 @@ class StreamDefinitions:
     ) -> Commit:
         name = check_table_name(name)
         check_policy(name, definition)
-        commit = self._publish(
-            branch,
-            f"create stream table {name}",
-            lambda tx: self.stage_definition(tx, name, definition, replace_it=replace_it),
-        )
+
+        def stage(transaction: Transaction) -> str:
+            known = transaction.tables().find(name)
+            self.stage_definition(transaction, name, definition, replace_it=replace_it)
+            if known is not None:
+                return f"replace stream table {known.name}"
+            return f"create stream table {name}"
+
+        commit = self._publish(branch, stage)
         self.warn(self._store.branches.head(branch).tables)
         return commit
 
-    def _publish(self, branch: str, message: str, stage: Callable[[Transaction], None]) -> Commit:
+    def _publish(self, branch: str, stage: Callable[[Transaction], str]) -> Commit:
         """Stage and publish; again when a refresh was published meanwhile."""
+        commit = self._publish_if(branch, stage)
+        assert commit is not None
+        return commit
+
+    def _publish_if(self, branch: str, stage: Callable[[Transaction], str | None]) -> Commit | None:
+        """As `_publish`, unless there is nothing to do. `stage` returns the message of the commit,
+        or None when it staged nothing."""
         for attempt in range(CONFLICTS_MAX):
             try:
-                with self._store.begin(branch, message=message) as transaction:
-                    stage(transaction)
+                with self._store.begin(branch) as transaction:
+                    message = stage(transaction)
+                    if message is None:
+                        transaction.rollback()
+                        return None
+                    transaction.message = message
             except CommitConflict:
                 if attempt == CONFLICTS_MAX - 1:
                     raise
                 continue
-            assert transaction.commit is not None
             return transaction.commit
         raise AssertionError("unreachable")
 
@@ -146,13 +162,15 @@ class StreamDefinitions:
         if not options:
             raise InvalidOption("Nothing to alter was given. Name an option: schedule='5m'.")
 
-        def stage(transaction: Transaction) -> None:
+        def stage(transaction: Transaction) -> str:
             stream = stream_of(transaction.tables(), self.catalog, name)
             definition = checked(replace(stream.definition, **options))
             check_policy(stream.name, definition)
             self.stage_alteration(transaction, stream, definition)
+            changed = ", ".join(option_changes(stream.definition, definition)) or "nothing changed"
+            return f"alter stream table {stream.name}: {changed}"
 
-        return self._publish(branch, f"alter stream table {name}", stage)
+        return self._publish(branch, stage)
 
     def stage_alteration(
         self, transaction: Transaction, stream: Stream, definition: Definition
@@ -170,7 +188,7 @@ class StreamDefinitions:
         staged.stream = replace(stream.state, definition=definition_id)
 
     def drop(self, name: str, branch: str, *, cascade: bool = False) -> Commit:
-        def stage(transaction: Transaction) -> None:
+        def stage(transaction: Transaction) -> str:
             tables = transaction.tables()
             stream = stream_of(tables, self.catalog, name)
             below = self.catalog.arrange(tables).graph.downstream(stream.name)
@@ -181,10 +199,12 @@ class StreamDefinitions:
                     table=stream.name,
                     dependents=below,
                 )
-            for one in (*reversed(below), stream.name):
+            gone = (*reversed(below), stream.name)
+            for one in gone:
                 self.stage_drop(transaction, tables[one])
+            return f"drop stream table{'s' if below else ''} {', '.join(gone)}"
 
-        return self._publish(branch, f"drop stream table {name}", stage)
+        return self._publish(branch, stage)
 
     def stage_drop(self, transaction: Transaction, table: TableState) -> None:
         """Stage the end of a stream table, and of what is kept for it."""
@@ -197,29 +217,51 @@ class StreamDefinitions:
             if other.startswith(prefix):
                 transaction.drop_kept(other)
 
-    def suspend(self, name: str, branch: str, reason: str) -> Commit:
-        return self._set_suspended(name, branch, reason)
+    def suspend(self, name: str, branch: str, reason: str) -> Commit | None:
+        """None if it is suspended already; the first reason stays."""
 
-    def resume(self, name: str, branch: str) -> Commit:
-        commit = self._set_suspended(name, branch, None)
+        def stage(transaction: Transaction) -> str | None:
+            stream = stream_of(transaction.tables(), self.catalog, name)
+            if stream.state.suspended is not None:
+                return None
+            transaction.stage(stream.name).stream = replace(stream.state, suspended=reason)
+            return f"suspend stream table {stream.name}: {reason}"
+
+        return self._publish_if(branch, stage)
+
+    def resume(self, name: str, branch: str) -> Commit | None:
+        """End its suspension, and its backing off after failures; None if it was not suspended."""
+
+        def stage(transaction: Transaction) -> str | None:
+            stream = stream_of(transaction.tables(), self.catalog, name)
+            if stream.state.suspended is None:
+                return None
+            transaction.stage(stream.name).stream = replace(stream.state, suspended=None)
+            return f"resume stream table {stream.name}"
+
+        commit = self._publish_if(branch, stage)
         head = self._store.branches.head(branch)
-        table = stream_of(head.tables, self.catalog, name).table
-        moment = datetime.now(UTC)
-        record(
-            self._store.objects,
-            head.branch.id,
-            Attempt(table.name, table.id, "resumed", moment, actor=self._store.actor),
-        )
+        stream = stream_of(head.tables, self.catalog, name)
+        if commit is not None or self.failures(head, stream):
+            table = stream.table
+            record(
+                self._store.objects,
+                head.branch.id,
+                Attempt(
+                    table.name, table.id, "resumed", datetime.now(UTC), actor=self._store.actor
+                ),
+            )
         return commit
 
-    def _set_suspended(self, name: str, branch: str, reason: str | None) -> Commit:
-        verb = "resume" if reason is None else "suspend"
+    def failures(self, head: Head, stream: Stream) -> list[Attempt]:
+        """The refreshes that failed in a row until now."""
+        found = recorded(self._store.objects, head.branch.id, stream.table.id)
+        return failures_since(found, self.refreshed_at(head, stream.state)) if found else []
 
-        def stage(transaction: Transaction) -> None:
-            stream = stream_of(transaction.tables(), self.catalog, name)
-            transaction.stage(stream.name).stream = replace(stream.state, suspended=reason)
-
-        return self._publish(branch, f"{verb} stream table {name}", stage)
+    def refreshed_at(self, head: Head, state: StreamState) -> datetime | None:
+        if not state.populated:
+            return None
+        return self._store.log.commit_at(head.branch, state.refreshed).time
 
     def _refuse_missing_sources(self, tables: Tables) -> None:
         """TableInUse if a commit would leave a stream table without a table that it reads."""
@@ -256,4 +298,5 @@ def _refuse_not_incremental(name: str, prepared: Prepared) -> None:
             f"'incremental_strict': {reason}. Change the query, or use refresh_mode='auto'.",
             table=name,
             reason=reason,
+            line=prepared.view.obstacles[0].line,
         )

@@ -10,9 +10,7 @@ from typing import Any, Unpack
 
 from tidelock.derive.attempts import Attempt, recorded
 from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
-from tidelock.derive.choosing import choose, find_all_changes
 from tidelock.derive.due import suspension
-from tidelock.derive.explaining import explain_plan
 from tidelock.derive.groups import Group, Unit
 from tidelock.derive.options import MANUAL
 from tidelock.errors import InvalidOption
@@ -26,12 +24,12 @@ from tidelock.model.streams import (
     SchedulePolicy,
     StreamOptions,
 )
-from tidelock.run import places
 from tidelock.run.applying import Applied, Review, apply_folder, refuse_drops
 from tidelock.run.places import At
 from tidelock.run.scheduler import Scheduler, Watcher
 from tidelock.run.sinks import Sinks
 from tidelock.run.stream_definitions import StreamDefinitions, checked
+from tidelock.run.stream_explanations import explain_stream
 from tidelock.run.stream_refreshes import StreamRefreshes
 from tidelock.run.stream_reports import (
     Drawing,
@@ -119,12 +117,18 @@ class StreamMethods:
             self._store, self._definitions, folder, branch, dry_run=dry_run, review=review
         )
 
-    def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit:
-        """Stop refreshing a stream table, and with it its whole atomic group."""
+    def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit | None:
+        """Stop refreshing a stream table, and with it its whole atomic group.
+
+        None, and nothing is changed, if it is suspended already.
+        """
         return self._definitions.suspend(name, branch, reason)
 
-    def resume(self, name: str, *, branch: str = MAIN) -> Commit:
-        """Refresh a suspended stream table again."""
+    def resume(self, name: str, *, branch: str = MAIN) -> Commit | None:
+        """Refresh a suspended stream table again; one that is backing off is tried at once.
+
+        None, and there is no commit, if it is not suspended.
+        """
         return self._definitions.resume(name, branch)
 
     def refresh(
@@ -212,31 +216,10 @@ class StreamMethods:
     def explain(self, name: str, *, branch: str = MAIN, at: At | None = None) -> Explanation:
         """How a stream table is kept: operators, state, the mode that is chosen and why.
 
-        Writes nothing. With `at` (a version, a commit id, a tag's name or a time): as it was then.
+        `.sql` of it is what Spark is asked. Writes nothing. With `at` (a version, a commit id, a
+        tag's name or a time): as it was then.
         """
-        store = self._store
-        ref, version = places.point(store, at, branch)
-        snapshot = store.snapshot_at(ref, version)
-        tables = snapshot.states()
-        stream = stream_of(tables, self._catalog, name)
-        prepared = self._catalog.plan(tables, snapshot, stream.definition)
-        way = choose(stream, prepared, tables, find_all_changes(store, ref, tables, stream))
-        mode = "full" if way.full else "incremental"
-        lines = [
-            f"{stream.name}: the next refresh is {mode}, because {way.reason}",
-            f"Reads {', '.join(prepared.sources) or 'nothing'}",
-            *explain_plan(prepared),
-        ]
-        return Explanation(
-            table=stream.name,
-            incremental=prepared.incremental,
-            obstacles=tuple(one.reason for one in prepared.view.obstacles),
-            mode=mode,
-            reason=way.reason,
-            incremental_seconds=way.incremental_seconds,
-            full_seconds=way.full_seconds,
-            text="\n".join(lines),
-        )
+        return explain_stream(self._store, self._catalog, name, branch, at)
 
     def history(self, name: str, limit: int | None = 20, *, branch: str = MAIN) -> Listing[Attempt]:
         """Every attempt to refresh a stream table, newest first, failures included."""
@@ -303,8 +286,9 @@ class StreamMethods:
         status = "never refreshed"
         if state.suspended is not None:
             status = suspension(state.suspended)
-        elif failures := self._refreshes.failures(head, stream):
-            status = f"failed {len(failures)} times: {failures[-1].reason}"
+        elif failures := self._definitions.failures(head, stream):
+            times = f"{len(failures)} time{'' if len(failures) == 1 else 's'}"
+            status = f"failed {times}: {failures[-1].reason}"
         elif state.populated:
             status = "refreshed"
         return StreamTable(
@@ -328,7 +312,7 @@ class StreamMethods:
         members = [arrangement.streams[name] for name in group.members]
         unit = Unit(group.name, group.members, group, 0)
         due = self._refreshes.due(head, arrangement, unit)
-        failed = [(m, f) for m in members if (f := self._refreshes.failures(head, m))]
+        failed = [(m, f) for m in members if (f := self._definitions.failures(head, m))]
         last = "never refreshed"
         if failed:
             member, failures = failed[-1]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidelock.derive.attempts import Attempt, failures_since, record, recorded
+from tidelock.derive.attempts import Attempt, record
 from tidelock.derive.backoff import judge
 from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
 from tidelock.derive.due import Due, MemberState, decide, suspension
@@ -24,7 +25,7 @@ from tidelock.derive.groups import Unit, unit_levels
 from tidelock.derive.refreshing import MemberFailed, Refresh, is_current
 from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import CommitConflict, TidelockError
-from tidelock.model.streams import SchedulePolicy, StreamState
+from tidelock.model.streams import SchedulePolicy
 from tidelock.run.stream_definitions import CONFLICTS_MAX, StreamDefinitions
 from tidelock.store.log import Head
 from tidelock.store.store import Store
@@ -102,25 +103,15 @@ class StreamRefreshes:
         if outside:
             found = [head.tables.find(name) for name in outside]
             changed = any(one is None or one.changed != seen.get(one.name) for one in found)
-        failures = self.failures(head, stream)
+        failures = self._definitions.failures(head, stream)
         return MemberState(
             stream.name,
             parse_schedule(stream.definition.schedule),
-            self._refreshed_at(head, state),
+            self._definitions.refreshed_at(head, state),
             changed,
             state.suspended,
             failures[-1].retry_at if failures else None,
         )
-
-    def _refreshed_at(self, head: Head, state: StreamState) -> datetime | None:
-        if not state.populated:
-            return None
-        return self._store.log.commit_at(head.branch, state.refreshed).time
-
-    def failures(self, head: Head, stream: Stream) -> list[Attempt]:
-        """The refreshes that failed in a row until now."""
-        found = recorded(self._store.objects, head.branch.id, stream.table.id)
-        return failures_since(found, self._refreshed_at(head, stream.state)) if found else []
 
     def _refresh_unit(
         self,
@@ -150,18 +141,19 @@ class StreamRefreshes:
                 return self._passed_over(branch, unit, "none", "no source changed")
             if begun is not None:
                 begun(unit)
+            began = time.monotonic()
             try:
                 settings.run()
                 return Refresh(self._store, self._catalog, branch, members, full).run()
             except MemberFailed as error:
                 cause = error.__cause__
                 assert cause is not None
-                return self._failed(branch, unit, error.table, cause)
+                return self._failed(branch, unit, error.table, cause, began)
             except CommitConflict:
                 # Somebody else refreshed or altered a member: look again at what is left to do.
                 continue
             except TidelockError as error:
-                return self._failed(branch, unit, unit.members[-1], error)
+                return self._failed(branch, unit, unit.members[-1], error, began)
         reason = f"{CONFLICTS_MAX} times, others refreshed or altered it at the same time"
         return self._passed_over(branch, unit, "skipped", reason)
 
@@ -174,7 +166,7 @@ class StreamRefreshes:
             schedule = parse_schedule(stream.definition.schedule)
             if not stream.stored.tells_time or schedule.is_upstream:
                 continue
-            refreshed = self._refreshed_at(head, stream.state)
+            refreshed = self._definitions.refreshed_at(head, stream.state)
             if asked or refreshed is None or schedule.latest_due(refreshed, now) is not None:
                 return True
         return False
@@ -203,14 +195,16 @@ class StreamRefreshes:
             for name in unit.members
         ]
 
-    def _failed(self, branch: str, unit: Unit, table: str, error: BaseException) -> list[Attempt]:
+    def _failed(
+        self, branch: str, unit: Unit, table: str, error: BaseException, began: float
+    ) -> list[Attempt]:
         """Record why nothing of a unit was published; suspend the member that cannot go on."""
         head = self._store.branches.head(branch)
         now = datetime.now(UTC)
         if head.tables.find(table) is None:
             return self._passed_over(branch, unit, "skipped", f"{table!r} was dropped meanwhile")
         stream = stream_of(head.tables, self._catalog, table)
-        verdict = judge(error, len(self.failures(head, stream)), now, random.Random())
+        verdict = judge(error, len(self._definitions.failures(head, stream)), now, random.Random())
         condition = error.condition if isinstance(error, TidelockError) else type(error).__name__
         failed = Attempt(
             table=table,
@@ -218,6 +212,7 @@ class StreamRefreshes:
             action="failed",
             time=now,
             reason=str(error) if verdict.suspended is None else suspension(str(error)),
+            seconds=time.monotonic() - began,
             version=head.version,
             epoch=stream.state.epoch,
             condition=condition,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidelock.derive.attempts import Attempt
+from tidelock.derive.explaining import Statement
 from tidelock.derive.graph import Graph
 from tidelock.derive.groups import Group
 from tidelock.derive.rendering import as_dot, as_mermaid, as_text
@@ -103,7 +104,11 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a stream table is kept. Its text is what a person reads."""
+    """How a stream table is kept. Its text is what a person reads.
+
+    `mode` and `reason` are the action that a refresh would report, and why: `none` when nothing
+    that it reads has changed, `skipped` while it is suspended.
+    """
 
     table: str
     incremental: bool
@@ -113,6 +118,8 @@ class Explanation:
     incremental_seconds: float | None
     full_seconds: float | None
     text: str
+    sql: tuple[Statement, ...] = ()
+    """What Spark is asked by delta, for each source of each stage."""
 
     def __repr__(self) -> str:
         return self.text

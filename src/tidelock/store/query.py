@@ -60,7 +60,11 @@ def run_query(spark: SparkSession, plan: QueryPlan, frames: Mapping[str, DataFra
     except PySparkException as error:
         lines = str(error).strip().splitlines()
         told = _readable(lines[0], _lines_ahead(plan)) if lines else type(error).__name__
-        raise QueryFailed(f"Spark refused the query: {told}", query=plan.text) from error
+        place = _LINE.search(told)
+        evidence = {"line": int(place[1])} if place else {}
+        raise QueryFailed(
+            f"Spark refused the query: {told}", query=plan.text, **evidence
+        ) from error
     return result
 
 

@@ -63,6 +63,15 @@ class StagedTable:
             return self.created or self.dropped
         return self.state.stream is None or self.stream.definition != self.state.stream.definition
 
+    @property
+    def only_defined(self) -> bool:
+        """Whether what changes is what the table is, and not what is in it. A refresh that moves a
+        frontier alone is about what is in it."""
+        if self.dropped or self.operations:
+            return self.dropped
+        refreshed = self.stream is not None and self.stream.refreshed == PUBLISHING
+        return self.created or not refreshed
+
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)
 

@@ -370,10 +370,7 @@ class Transaction:
                     "own. Nothing was written."
                 )
             return "retention"
-        only_schema = changed and all(
-            staged.dropped or (staged.created and not staged.operations) for staged in changed
-        )
-        return "schema" if only_schema else "data"
+        return "schema" if changed and all(one.only_defined for one in changed) else "data"
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         """The changes of this transaction on top of the given tables (see publish.Staged)."""
@@ -452,7 +449,7 @@ class Transaction:
         if staged.state.stream is not None or is_hidden(staged.state.name):
             raise StreamTableWrite(
                 f"{staged.state.name!r} is a stream table: its rows follow from its query. Change "
-                "its sources and refresh it; `lake.drop_stream_table` removes it.",
+                "its sources and refresh it; lake.drop_stream_table removes it.",
                 table=staged.state.name,
             )
         return staged

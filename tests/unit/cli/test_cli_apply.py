@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -128,10 +129,38 @@ def test_a_drop_needs_a_word(shop: Cli, pipe: Path) -> None:
     [
         (f"{TOTALS}\n{BIG.replace('totals', 'totels')}", "a.sql:5", "Did you mean 'totals'?"),
         (BIG + BIG.replace("totals", "big").replace("VIEW big", "VIEW totals"), "a.sql:", "totals"),
-        (f"\n{TOTALS.replace('customer,', 'nobody,')}", "a.sql:2", "nobody"),
+        (f"\n{TOTALS.replace('customer,', 'nobody,')}", "a.sql:3", "nobody"),
+        (f"{TOTALS}-- b\n\n/* c\n*/ {BIG.replace('15', 'nobody')}", "a.sql:7", "nobody"),
+        (
+            "CREATE MATERIALIZED VIEW a AS\r\n-- b\r\n/* c\r\nd */ SELECT id,\r\n  -- e\r\n"
+            "  nobody\r\nFROM orders;\r\n",
+            "a.sql:6",
+            "nobody",
+        ),
+        (
+            "CREATE TEMPORARY VIEW v AS\nSELECT id,\n nobody\nFROM orders;\n"
+            "CREATE MATERIALIZED VIEW a AS\nSELECT id\nFROM v;\n",
+            "a.sql:3",
+            "nobody",
+        ),
+        (
+            "CREATE MATERIALIZED VIEW a\nTBLPROPERTIES (refresh_mode = 'incremental_strict') AS\n"
+            "SELECT id,\n  rand() AS r FROM orders",
+            "a.sql:4",
+            "cannot be kept by delta",
+        ),
         (f"{TOTALS}CREATE MATERIALIZED VIEW x AS SELEC 1;", "a.sql:3", "SELEC"),
     ],
-    ids=["unknown table", "circle", "unknown column", "no SQL"],
+    ids=[
+        "unknown table",
+        "circle",
+        "unknown column",
+        "second statement",
+        "comments and CRLF",
+        "temporary view",
+        "not incremental",
+        "no SQL",
+    ],
 )
 def test_what_cannot_be_used_is_told_with_file_and_line(
     shop: Cli, pipe: Path, text: str, place: str, told: str
@@ -145,6 +174,31 @@ def test_what_cannot_be_used_is_told_with_file_and_line(
     error = shop("apply", "pipe", "--json", code=3).error
     assert error["file"] == "pipe/a.sql"
     assert versions(shop) == before
+
+
+def test_a_column_that_is_not_there_names_the_line_of_a_query_that_a_function_returned(
+    shop: Cli, pipe: Path
+) -> None:
+    (pipe / "b.py").write_text(
+        "import tidelock\n\n@tidelock.stream_table()\ndef t():\n    return '''\n"
+        "        SELECT id,\n          nobody\n        FROM orders'''\n"
+    )
+    told = shop("apply", "pipe", code=3).err
+    assert "pipe/b.py:3: line 3 of the query: 't': There is no column 'nobody'" in told
+
+
+def test_a_python_file_that_defines_nothing_is_told(shop: Cli, pipe: Path) -> None:
+    (pipe / "b.py").write_text("import nowhere\n")
+    told = "pipe/b.py defines nothing: it does not use @tidelock.stream_table(), and was not exec"
+    assert told in shop("apply", "pipe").out
+    assert told in shop("apply", "pipe", "--json").document["notes"][0]
+
+
+def test_a_python_file_that_cannot_be_loaded_stops_everything(shop: Cli, pipe: Path) -> None:
+    (pipe / "b.py").write_text("import tidelock\nimport nowhere\ntidelock.stream_table()\n")
+    told = shop("apply", "pipe", code=3).err
+    assert "pipe/b.py:2: The file raised ModuleNotFoundError: No module named 'nowhere'" in told
+    assert streams(shop) == []
 
 
 def test_one_bad_definition_keeps_the_good_ones_back(shop: Cli, pipe: Path) -> None:
@@ -162,3 +216,31 @@ def test_a_configuration_that_has_no_effect_is_warned_of(shop: Cli, pipe: Path) 
 
 def test_a_folder_that_there_is_not_is_wrong_input(shop: Cli) -> None:
     assert "'nowhere'" in shop("apply", "nowhere", code=3).err
+
+
+def test_the_folder_in_the_documentation_gives_the_plan_that_it_shows(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "stream-tables.md").read_text("utf-8")
+    files = re.findall(r"^`(shop/[^`]+)`.*?```\w+\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    for name, text in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert len(files) == 3
+    monkeypatch.setenv("TIDELOCK_ENGINE", "sail")
+    monkeypatch.setenv("TIDELOCK_LAKE", "shop.lake")
+    cli("init")
+    cli("table", "create", "orders", "id BIGINT, customer_id BIGINT, amount DECIMAL(12,2)")
+    cli("table", "create", "customers", "id BIGINT, region STRING")
+    ((arguments, plan),) = re.findall(r"```console\n\$ tidelock (.*?)\n(.*?)```", page, re.DOTALL)
+    assert cli(*arguments.split()).out == plan
+    cli("apply", "shop")
+    shown = cli("stream", "show", "totals", "--json").document
+    assert (shown["schedule"], shown["refresh_mode"]) == ("5m", "incremental")
+    assert cli("stream", "show", "best", "--json").document["schedule"] == "10m"
+    assert cli("stream", "show", "customers_by_region", "--json").document["schedule"] is None
+    assert "best" in cli("stream", "refresh", "--json").out
+    names = [
+        column["name"] for column in cli("table", "show", "best", "--json").document["columns"]
+    ]
+    assert names == ["customer", "highest"]

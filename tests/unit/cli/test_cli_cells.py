@@ -13,6 +13,20 @@ from tidelock.cli import cells
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short enough to fit", "short enough to fit"),
+        ("a text that is too long", "a text that is too…"),
+        ("ends, at a comma, here: so", "ends, at a comma…"),
+        ("a" * 30, "a" * 19 + "…"),
+        ("a " + "b" * 30, "a " + "b" * 17 + "…"),
+    ],
+)
+def test_text_is_cut_between_words_where_there_are_some(text: str, shown: str) -> None:
+    assert cells.shortened(text, 20) == shown
+
+
+@pytest.mark.parametrize(
     ("value", "type_", "spelt"),
     [
         (None, pa.int64(), None),

@@ -53,3 +53,32 @@ def test_nothing_in_data_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]
     Output().facts([("name", "a\x1bb")])
     Output().listing(["name"], [["a\x1bb"]], "")
     assert "\x1b" not in capsys.readouterr().out
+
+
+def listed(capsys: pytest.CaptureFixture[str], width: int, reason: str, whole: str) -> list[str]:
+    output = Output()
+    output.console = Console(file=sys.stdout, width=width, highlight=False, markup=False)
+    output.listing(["table", "seconds", "reason"], [["totals", "0.10", reason]], "", whole)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_sentence_is_cut_between_words_where_the_listing_leaves_room(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = "the last order divides by zero, and so there is no share of it"
+    assert listed(capsys, 60, reason, "tidelock show")[2] == (
+        "totals      0.10   the last order divides by zero, and…"
+    )
+    assert listed(capsys, 100, reason, "tidelock show")[2] == f"totals      0.10   {reason}"
+
+
+def test_a_sentence_without_room_stands_below_the_table_in_full(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert listed(capsys, 40, "the last order divides by zero, and so on", "tidelock show") == [
+        "table    seconds",
+        "────────────────",
+        "totals      0.10",
+        "totals: the last order divides by zero,",
+        "and so on",
+    ]

@@ -90,7 +90,9 @@ def test_options_are_kept_shown_and_altered(stream: Cli) -> None:
 
 def test_options_that_make_no_sense_are_told_in_the_words_of_the_shell(stream: Cli) -> None:
     told = stream("stream", "create", "t", "-q", TOTALS, "--schedule", "never", code=3).err
-    assert "'manual' to refresh only when asked" in told
+    assert "'manual' for only when asked" in told
+    told = stream("stream", "create", "t", "-q", TOTALS, "--schedule", "30", code=3).err
+    assert "'30' cannot be a schedule: it has no unit, which is s, m, h, d or w" in told
     stream("stream", "create", "t", "-q", TOTALS, "--mode", "quick", code=2)
     stream("stream", "create", "t", "-q", TOTALS)
     assert "--schedule 5m" in stream("stream", "alter", "t", code=3).err
@@ -166,6 +168,43 @@ def test_a_suspended_table_waits_until_it_is_resumed(stream: Cli) -> None:
     assert actions(stream, "totals") == {"totals": "full"}
 
 
+def test_to_suspend_or_resume_twice_changes_nothing_and_says_so(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    assert (
+        "totals is not suspended. Nothing was changed." in stream("stream", "resume", "totals").out
+    )
+    assert stream("stream", "resume", "totals", "--json").document is None
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    before = stream("log", "--json").document
+    again = stream("stream", "suspend", "totals", "--reason", "other")
+    assert again.out == "totals is suspended already: tidelock stream show totals\n"
+    assert stream("log", "--json").document == before
+    assert "suspended: bad data" in stream("stream", "list").out
+    assert stream("stream", "history", "totals", "--json").document == []
+
+
+def test_the_log_names_what_was_done_to_which_stream_table(stream: Cli) -> None:
+    stream("stream", "create", "Totals", "--query", TOTALS)
+    stream("stream", "create", "big", "--query", BIG)
+    stream("stream", "refresh")
+    stream("stream", "alter", "totals", "--schedule", "5m", "--mode", "full")
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    stream("stream", "resume", "totals")
+    stream("stream", "create", "totals", "--query", f"{TOTALS} HAVING count(*) > 1", "--replace")
+    stream("stream", "drop", "totals", "--cascade")
+    found = stream("log", "--json").document
+    assert [(one["kind"], one["message"]) for one in found][:8] == [
+        ("schema", "drop stream tables big, Totals"),
+        ("schema", "replace stream table Totals"),
+        ("schema", "resume stream table Totals"),
+        ("schema", "suspend stream table Totals: bad data"),
+        ("schema", "alter stream table Totals: schedule upstream → 5m, refresh_mode auto → full"),
+        ("data", "refresh big"),
+        ("data", "refresh Totals"),
+        ("schema", "create stream table big"),
+    ]
+
+
 def test_a_table_that_is_read_is_dropped_with_its_readers_or_not_at_all(stream: Cli) -> None:
     stream("stream", "create", "totals", "--query", TOTALS)
     stream("stream", "create", "big", "--query", BIG)
@@ -225,6 +264,43 @@ def test_explain_says_how_the_next_refresh_is_done(stream: Cli) -> None:
     assert len(stream("log", "--json").document) == 3
 
 
+def test_explain_shows_what_spark_is_asked_only_on_demand(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    short = stream("stream", "explain", "totals").out
+    assert "sum(`c3`) by c2" in short
+    assert "changes(orders)" not in short
+    assert "changes(orders)" in stream("stream", "explain", "totals", "--sql").out
+    (asked,) = stream("stream", "explain", "totals", "--json").document["sql"]
+    assert (asked["stage"], asked["source"]) == (0, "orders")
+    assert "changes(orders)" in asked["sql"]
+
+
+def test_explain_says_that_there_is_nothing_to_do(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS, "--mode", "incremental")
+    stream("stream", "create", "big", "--query", BIG)
+    stream("stream", "refresh")
+    told = stream("stream", "explain", "totals").out
+    assert told.startswith("totals: current at version 6; nothing to do\n")
+    assert stream("stream", "explain", "totals", "--json").document["mode"] == "none"
+    load(stream, "3,ada,1.00\n")
+    told = stream("stream", "explain", "totals").out
+    assert told.startswith("totals: the next refresh is incremental, because ")
+    assert ", for 1 change\n" in told
+    assert "The estimates follow what the last took (" in told
+    assert " s in full), up to 4 times what the model says" in told
+    assert "before 'totals' is refreshed" in stream("stream", "explain", "big").out
+
+
+def test_explain_says_that_a_table_or_its_group_is_suspended(diamond: Cli) -> None:
+    diamond("stream", "suspend", "whole", "--reason", "bad data")
+    told = diamond("stream", "explain", "whole").out.splitlines()[0]
+    assert "it is suspended: bad data" in told
+    assert told.endswith("tidelock stream resume whole")
+    explained = diamond("stream", "explain", "totals", "--json").document
+    assert explained["mode"] == "skipped"
+    assert "'whole' of its group is suspended: bad data" in explained["reason"]
+
+
 def test_branches_have_their_own_stream_tables(stream: Cli) -> None:
     stream("branch", "create", "dev")
     stream("stream", "create", "totals", "--query", TOTALS, "--branch", "dev")
@@ -246,6 +322,46 @@ def test_run_once_ends_with_nine_when_a_table_failed(stream: Cli) -> None:
     done = stream("run", "--once", code=9, answers=True)
     assert "shares  failed: " in done.out
     assert "tidelock stream history shares" in done.err
+    assert stream("stream", "history", "shares", "--json").document[0]["seconds"] > 0
+
+
+def test_run_once_says_what_it_passes_over(stream: Cli) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "suspend", "totals", "--reason", "bad data")
+    told = stream("run", "--once").out
+    assert told.count("\n") == 1
+    assert "totals  skipped: 'totals' is suspended: bad data" in told
+    assert stream("run", "--once", "--json").document["action"] == "skipped"
+
+
+def test_long_reasons_are_cut_between_words_and_shown_whole_elsewhere(stream: Cli) -> None:
+    reason = "the upstream system " + "sends what nobody expected " * 6 + "again"
+    stream("stream", "create", "totals", "--query", TOTALS)
+    stream("stream", "suspend", "totals", "--reason", reason)
+    listed = stream("stream", "list")
+    assert reason not in listed.out
+    assert "nobody…" in listed.out
+    assert listed.err == "What ends with … is shown whole by: tidelock stream show NAME\n"
+    assert reason in stream("stream", "show", "totals").out
+    assert stream("stream", "refresh").err == listed.err
+    logged = stream("log")
+    assert reason not in logged.out
+    assert logged.err == "What ends with … is shown whole by: tidelock show VERSION\n"
+
+
+def test_a_graph_without_stream_tables_says_what_to_do(stream: Cli) -> None:
+    assert (
+        "No stream tables yet. Create one: tidelock stream create" in stream("stream", "graph").out
+    )
+    assert stream("stream", "graph", "--format", "dot").out.startswith("digraph")
+
+
+def test_a_stream_table_that_is_taken_for_a_table_is_refused_in_the_words_of_the_shell(
+    stream: Cli,
+) -> None:
+    stream("stream", "create", "totals", "--query", TOTALS)
+    assert "`tidelock stream drop` removes it" in stream("table", "drop", "totals", code=3).err
+    assert "lake." not in stream("table", "drop", "orders", code=3).err
 
 
 def test_an_engine_that_is_not_there_fails_the_command_and_no_table(

@@ -64,6 +64,6 @@ def test_odd_names_are_quoted_and_never_read_as_syntax() -> None:
 
 def test_an_empty_graph_can_be_shown() -> None:
     empty = Graph.of({})
-    assert as_text(empty) == "no tables\n"
+    assert as_text(empty) == "no stream tables, and so nothing to draw\n"
     assert as_mermaid(empty) == "flowchart LR\n"
     assert as_dot(empty).endswith("}\n")

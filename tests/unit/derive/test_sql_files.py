@@ -45,6 +45,22 @@ def test_a_materialized_view_becomes_a_definition_with_its_origin(folder: Path) 
     assert found.tables == ("orders",)
 
 
+def test_every_line_of_a_query_knows_its_line_in_the_file(folder: Path) -> None:
+    text = (
+        "CREATE TEMPORARY VIEW v AS -- one\nSELECT a,\n\n  'x\ny' AS b -- b\n  -- c\n  FROM t;\n"
+        "CREATE STREAM TABLE w (c, d) AS /* two\n  */ WITH\n  o AS (SELECT 1 AS a)\n"
+        "SELECT v.* -- all\n/* of\nit */ FROM v, o;\n"
+    )
+    found = one(folder, text)
+    lines = text.splitlines()
+    for number, line in enumerate(found.definition.query.splitlines()[1:-1], start=2):
+        place = found.place(number)
+        words = line.replace("`v` AS (", "").strip(" (),")
+        assert words in lines[place.line - 1]
+    assert len(found.places) == found.definition.query.count("\n") + 1
+    assert found.place(99).line == found.line
+
+
 @pytest.mark.parametrize(
     "opening",
     [

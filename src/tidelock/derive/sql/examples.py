@@ -156,3 +156,14 @@ CALLS = {
     "percentile_disc": "percentile_disc(0.5) WITHIN GROUP (ORDER BY amount)",
 }
 """How aggregates are called that take something else than one column of numbers."""
+
+UNNAMED = _examples(
+    ("a column without a name", "SELECT id, amount * 2 FROM orders"),
+    ("two columns of one name", "SELECT id, customer_id AS ID FROM orders"),
+)
+"""Queries whose columns cannot be those of a table."""
+UNTYPED = {
+    "VOID": "SELECT id, NULL AS nothing FROM orders",
+    "INTERVAL": "SELECT id, INTERVAL 1 DAY AS time_left FROM orders",
+}
+"""Types that no column of a table has, and a query that gives one."""
