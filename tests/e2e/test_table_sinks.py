@@ -91,6 +91,25 @@ def test_partitions_are_those_of_the_table(lake: Lake, tables: Tables) -> None:
     assert folders == {f"x={one * 3}" for one in range(6)}
 
 
+def test_a_value_that_is_too_long_for_a_folder_is_delivered_or_named(
+    lake: Lake, tables: Tables
+) -> None:
+    lake.run(lambda tx: tx.delete("o", where="true"))
+    tables.attach(lake, partition_by="g")
+    rows = [{"id": n, "g": "é" * 300 if n % 2 else "EU"} for n in range(100, 104)]
+    lake.run(lambda tx: tx.append("o", rows))
+    report = lake.deliver("w")
+    if tables.kind == "delta":
+        assert report.action == "failed"
+        assert "'g' holds a value that is too long for the name of a folder" in report.reason
+        assert len(report.reason) < 400
+        lake.run(lambda tx: tx.update("o", {"g": "'short'"}, where="id % 2 = 1"))
+        lake.replay("w")
+        lake.deliver("w")
+    check(lake, tables)
+    assert as_multiset(tables.polars().to_pylist()) == as_multiset(tables.rows())
+
+
 def test_an_empty_text_in_a_partition_column_is_not_lost_in_delta(
     lake: Lake, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from tidelock.deliver.partitions import NULL
+from tidelock.deliver.partitions import NAME_BYTES_MAX, NULL
 from tidelock.deliver.sink import SentChunk
 from tidelock.deliver.tables import Found, Mark, TableSink, plain, uri_of
 from tidelock.errors import DestinationFailed
@@ -94,6 +94,8 @@ class DeltaSink(TableSink):
         except Exception as error:
             if stream.refused is not None:
                 raise stream.refused from None
+            if "File name too long" in str(error):
+                raise _too_long(self.definition, self.definition.partition_by[0]) from None
             if isinstance(error, CommitFailedError) and self.has_since(chunk):
                 return 0
             raise
@@ -134,6 +136,7 @@ class _Stream:
         self._definition = definition
         self._schema = schema
         self._rows = rows
+        self._local = uri_of(definition).startswith("/")
         self._texts = [
             name for name in definition.partition_by if schema.field(name).type == pa.string()
         ]
@@ -151,7 +154,10 @@ class _Stream:
             yield batch.cast(self._schema)
 
     def _check(self, name: str, column: pa.Array) -> None:
-        """Delta keeps these two as NULL in a partition column, and readers differ about them."""
+        """DestinationFailed for a text that cannot be the value of a partition.
+
+        Delta keeps these two as NULL in a partition column, and readers differ about them.
+        """
         for text in ("", NULL):
             if pc.any(pc.equal(column, text)).as_py():
                 self.refused = DestinationFailed(
@@ -162,3 +168,18 @@ class _Stream:
                     column=name,
                 )
                 raise self.refused
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if self._local and len(name) + 1 + longest > NAME_BYTES_MAX:
+            self.refused = _too_long(self._definition, name)
+            raise self.refused
+
+
+def _too_long(definition: SinkDefinition, column: str) -> DestinationFailed:
+    """Said before the library tries: it names a folder after every value, and cannot but do so."""
+    return DestinationFailed(
+        f"Column {column!r} holds a value that is too long for the name of a folder, which Delta "
+        f"makes of it: {NAME_BYTES_MAX} bytes with the column's name, after encoding. Create the "
+        "sink without partition_by, or shorten the value.",
+        sink=definition.name,
+        column=column,
+    )

@@ -1,6 +1,6 @@
 """Files as a destination: one object for each chunk, and a manifest that lists them.
 
-    <to>/<partition path>/<first>-<last>.<format>     the rows of one chunk
+    <to>/<partition folder>/<first>-<last>.<format>   the rows of one chunk
     <to>/_tidelock/manifest.json                      what is there, and up to where
     <to>/_tidelock/manifest-<plan>.json               earlier entries of the manifest
 
@@ -27,7 +27,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidelock.deliver.formats import FORMATS
-from tidelock.deliver.partitions import WHOLE
+from tidelock.deliver.partitions import WHOLE, folder_of
 from tidelock.deliver.sink import Recovered, SentChunk, rows_option
 from tidelock.errors import (
     CorruptObject,
@@ -167,7 +167,7 @@ class FileSink:
                 self.objects.delete(info.key)
 
     def _key(self, chunk: SentChunk, suffix: str) -> str:
-        folder = f"{chunk.path}/" if chunk.path != WHOLE else ""
+        folder = f"{folder_of(chunk.path)}/" if chunk.path != WHOLE else ""
         return f"{folder}{chunk.range}.{suffix}"
 
     @contextmanager

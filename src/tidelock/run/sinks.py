@@ -20,7 +20,7 @@ from tidelock.deliver.files import FileSink
 from tidelock.deliver.holding import hold_changes, hold_name
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
-from tidelock.deliver.partitions import check_partition_by
+from tidelock.deliver.partitions import check_partition_by, folder_of
 from tidelock.deliver.quarantine import Quarantine, Quarantined
 from tidelock.deliver.recovering import ask, state_of
 from tidelock.deliver.reports import DeliveryReport, SinkStatus
@@ -265,6 +265,8 @@ class Sinks:
         since: int,
     ) -> SinkState:
         known = sorted({one.partition for one in sink.listed() if one.until > since})
+        by_folder = {folder_of(path): path for path in known}
+        partition = by_folder.get(partition or "", partition)
         if partition is not None and partition not in known:
             raise InvalidOption(
                 f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
