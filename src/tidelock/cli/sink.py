@@ -246,7 +246,7 @@ def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
     """End with an error when something was not delivered, or when the user interrupted it."""
     from tidelock.errors import DeliveryError
 
-    failed = [report.sink for report in reports if report.action == "failed"]
+    failed = [report.sink for report in reports if report.is_incomplete]
     if failed:
         raise DeliveryError(
             f"{count(len(failed), 'sink')} could not deliver everything: {', '.join(failed)}. What "
