@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -571,7 +572,11 @@ def test_a_place_with_the_files_of_another_sink_is_refused_and_left_as_it_is(
         lake.deliver("w")
     assert stat_of(out) == there
     lake.run(lambda tx: tx.update("o", {"x": "0"}, where="id < 5"))
-    lake.create_sink("w", table="o", kind="parquet", to=out)
+    with pytest.raises(InvalidOption, match=r"another sink, 'w'. Choose another place, or empty"):
+        lake.create_sink("w", table="o", kind="parquet", to=out)
+    lake.create_sink("w", table="o", kind="parquet", to=f"{out}-3")
+    # Somebody else's files may come there later.
+    shutil.copytree(out, f"{out}-3")
     for _ in range(2):
         with pytest.raises(SinkStopped, match="another sink"):
             lake.deliver("w")

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from tidelock.deliver.delivering import Tick
@@ -35,7 +34,6 @@ from tidelock.errors import (
     SinkStopped,
     TidelockError,
 )
-from tidelock.model.commit import TableState
 from tidelock.model.durations import parse_duration
 from tidelock.model.names import check_name, is_hidden, suggest
 from tidelock.model.sinks import (
@@ -50,14 +48,14 @@ from tidelock.model.sinks import (
     told,
     version_of,
 )
+from tidelock.run.sink_places import find_place, refuse_occupied, refuse_shared
+from tidelock.run.sink_starts import find_start
 from tidelock.run.sink_statuses import status_of
 from tidelock.store import layout
 from tidelock.store.holds import hold_names, release_hold, take_hold
 from tidelock.store.log import Head
-from tidelock.store.sequences import find_stretches
 from tidelock.store.store import Store
 
-STARTS = "beginning, now, version:N"
 NEVER = threading.Event()
 
 
@@ -94,7 +92,7 @@ class Sinks:
         if is_hidden(state.name):
             raise head.tables.unknown(table)
         schema = self._store.files.schema(state.id, self._store.files.read(state), state.key)
-        position, snapshot = self._start(head, state, feed, start)
+        position, snapshot = find_start(self._store, head, state, feed, start)
         definition = SinkDefinition(
             name=name,
             id=layout.new_id(name),
@@ -103,7 +101,7 @@ class Sinks:
             branch=head.branch.name,
             branch_id=head.branch.id,
             kind=kind,
-            to=self._place(kind, to),
+            to=find_place(self._store.location, kind, to),
             feed=feed,
             partition_by=check_partition_by(partition_by, schema.shown),
             schedule=schedule,
@@ -114,42 +112,13 @@ class Sinks:
             actor=self._store.actor,
             created=datetime.now(UTC),
         )
-        open_sink(definition).close()
+        refuse_shared(definition, [one for one in self.ledger.definitions() if one.name != name])
+        with closing(open_sink(definition)) as sink:
+            refuse_occupied(sink)
         self.ledger.create(definition, SinkState(0, position))
         if feed == "changes":
             hold_changes(self._store, definition, head.branch, version_of(position))
         return definition
-
-    def _place(self, kind: str, to: str) -> str:
-        """Where to deliver, in a form that means the same to every process."""
-        if not to:
-            raise InvalidOption("to='' is no place to deliver to. Name one.", to=to)
-        if kind == "http" or ":" in kind or "://" in to:
-            return to
-        path = Path(to).absolute()
-        lake = self._store.location
-        if lake.kind == "file" and path.is_relative_to(Path(lake.uri).absolute()):
-            raise InvalidOption(
-                f"{to} is inside the lake, whose folders are its own. Choose another place.", to=to
-            )
-        return str(path)
-
-    def _start(
-        self, head: Head, table: TableState, feed: Feed, start: str
-    ) -> tuple[int, int | None]:
-        """The position before what is delivered first, and the version of a first snapshot."""
-        if start == "beginning":
-            if feed == "inserts":
-                return NOTHING, None
-            return end_of(head.version - 1), head.version
-        version = head.version if start == "now" else _version(start, head)
-        if feed == "changes":
-            return end_of(version), None
-        then = self._store.log.tables_at(head.branch, version).same(table)
-        if then is None:
-            return NOTHING, None
-        stretches = find_stretches(self._store.files.read(then))
-        return (stretches[-1].last if stretches else NOTHING), None
 
     def drop(self, name: str) -> None:
         self._store.refuse_read_only()
@@ -355,16 +324,6 @@ class Sinks:
     def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
         self._store.refuse_read_only()
         return discard(self._store, self.ledger.definition(name), number)
-
-
-def _version(start: str, head: Head) -> int:
-    word, _, number = start.partition(":") if isinstance(start, str) else ("", "", "")
-    if word != "version" or not number.isdigit() or int(number) > head.version:
-        raise InvalidOption(
-            f"start={start!r} is none of {STARTS}, where N is a version from 0 to {head.version}.",
-            start=start,
-        )
-    return int(number)
 
 
 def _same_files(sink: FileSink, partition: str | None, since: int, version: int) -> dict[str, Lag]:
