@@ -317,6 +317,23 @@ def test_a_replay_takes_back_and_sends_again_without_doubling(
         lake.replay("w", partition="x=3")
 
 
+def test_a_replay_does_not_take_back_rows_that_the_lake_has_no_longer(
+    lake: Lake, tables: Tables
+) -> None:
+    tables.attach(lake)
+    lake.deliver("w")
+    before = as_multiset(tables.rows())
+    lake.run(lambda tx: tx.delete("o", where="id < 2"))
+    deliverers.add(lake, range(10, 20))
+    with pytest.raises(InvalidOption, match=r"^2 rows that sink 'w'"):
+        lake.replay("w")
+    assert as_multiset(tables.rows()) == before
+    lake.replay("w", since=1)
+    lake.replay("w", lose_rows=True)
+    lake.deliver("w")
+    check(lake, tables)
+
+
 def test_a_table_that_was_dropped_is_missed_and_made_again_by_a_replay(
     lake: Lake, tables: Tables
 ) -> None:

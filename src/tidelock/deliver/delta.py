@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    QueryBuilder,
     TableFeatures,
     Transaction,
     write_deltalake,
@@ -104,6 +105,12 @@ class DeltaSink(TableSink):
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         assert self._table is not None
         self._table.delete(f"{column} > {after}", commit_properties=self._properties(mark))
+
+    def rows_above(self, column: str, after: int) -> int:
+        assert self._table is not None
+        counted = QueryBuilder().register("t", self._table)
+        found = counted.execute(f"SELECT count(*) AS n FROM t WHERE {column} > {after}").read_all()
+        return int(pa.table(found).column("n")[0].as_py())
 
     def _allow_types(self, table: DeltaTable, added: pa.Schema) -> None:
         """Columns of a type that the table does not allow yet need a commit before theirs."""

@@ -372,7 +372,7 @@ class Run:
         )
         for number, taken in enumerate(self._sending.send(divided), begin + 1):
             account = self._sent_of(Part(part.path, chunks))
-            account.rows += taken.chunk.rows
+            account.rows += taken.rows
             account.size_bytes += taken.size_bytes
             account.chunks += 1
             account.quarantined += taken.quarantined

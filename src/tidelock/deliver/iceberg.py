@@ -154,6 +154,10 @@ class IcebergSink(TableSink):
             transaction.delete(f"{column} > {after}")
             transaction.set_properties(self._property(mark))
 
+    def rows_above(self, column: str, after: int) -> int:
+        assert self._table is not None
+        return self._table.scan(f"{column} > {after}", selected_fields=(column,)).count()
+
     def close(self) -> None:
         super().close()
         self._catalog.close()

@@ -97,6 +97,10 @@ class TableSink(ABC):
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         """Delete the rows with a higher value in a column, and set the mark, in one commit."""
 
+    @abstractmethod
+    def rows_above(self, column: str, after: int) -> int:
+        """How many rows have a higher value in a column, in the table as it was last loaded."""
+
     def held(self, schema: pa.Schema) -> pa.Schema:
         """A schema as the format holds it, without what the lake's storage notes in it."""
         return plain(schema)

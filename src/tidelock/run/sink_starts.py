@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidelock.errors import InvalidOption, SnapshotExpired
 from tidelock.model.commit import TableState
-from tidelock.model.sinks import NOTHING, Feed, end_of
+from tidelock.model.sinks import NOTHING, Feed, SinkDefinition, end_of
 from tidelock.store.changes import changes_of
 from tidelock.store.log import Head
 from tidelock.store.sequences import find_stretches
@@ -40,6 +40,26 @@ def find_start(
     then = store.log.tables_at(head.branch, version).same(table)
     stretches = () if then is None else find_stretches(store.files.read(then))
     return (stretches[-1].last if stretches else NOTHING), None
+
+
+def refuse_expired(
+    store: Store, head: Head, table: TableState, definition: SinkDefinition, since: int
+) -> None:
+    """InvalidOption when changes that are to be sent again can no longer be read."""
+    first = definition.snapshot
+    snapshot_is_kept = True
+    if first is not None and since < first:
+        # All rows of that version come first, and the changes after it.
+        since = first
+        snapshot_is_kept = _is_kept(store, store.log.tables_at(head.branch, first).same(table))
+    oldest = _oldest_start(store, head, table, "changes", since)
+    if oldest > since or not snapshot_is_kept:
+        raise InvalidOption(
+            f"Sink {definition.name!r} cannot send everything again: what {table.name!r} was then "
+            f"is no longer kept. Replay since version {oldest} or later.",
+            sink=definition.name,
+            oldest=oldest,
+        )
 
 
 def _version(start: str, head: Head) -> int:

@@ -22,6 +22,7 @@ from tidelock.deliver.ledger import Ledger, Paused
 from tidelock.deliver.partitions import check_partition_by, folder_of
 from tidelock.deliver.quarantine import Quarantine, Quarantined
 from tidelock.deliver.recovering import ask, state_of
+from tidelock.deliver.replaying import rows_lost, same_files
 from tidelock.deliver.reports import DeliveryReport, SinkStatus
 from tidelock.deliver.resending import Resent, discard, resend
 from tidelock.deliver.secrets import check_secrets
@@ -38,7 +39,6 @@ from tidelock.model.durations import parse_duration
 from tidelock.model.names import check_name, is_hidden, suggest
 from tidelock.model.sinks import (
     NOTHING,
-    Chunk,
     Feed,
     Lag,
     SinkDefinition,
@@ -49,7 +49,7 @@ from tidelock.model.sinks import (
     version_of,
 )
 from tidelock.run.sink_places import find_place, refuse_occupied, refuse_shared
-from tidelock.run.sink_starts import find_start
+from tidelock.run.sink_starts import find_start, refuse_expired
 from tidelock.run.sink_statuses import status_of
 from tidelock.store import layout
 from tidelock.store.holds import hold_names, release_hold, take_hold
@@ -179,15 +179,22 @@ class Sinks:
         """When a delivery was last planned; when the sink was made, if none was."""
         return self.ledger.last_planned(definition) or definition.created
 
-    def replay(self, name: str, partition: str | None, since: int) -> SinkState:
+    def replay(
+        self, name: str, partition: str | None, since: int, *, lose_rows: bool = False
+    ) -> SinkState:
         """Send again what comes after a position: of one partition, or of all."""
         self._store.refuse_read_only()
         definition = self.ledger.definition(name)
         with on_duty(self._store, definition), closing(open_sink(definition)) as sink:
-            return self._replay(definition, sink, partition, since)
+            return self._replay(definition, sink, partition, since, lose_rows)
 
     def _replay(
-        self, definition: SinkDefinition, sink: Sink, partition: str | None, since: int
+        self,
+        definition: SinkDefinition,
+        sink: Sink,
+        partition: str | None,
+        since: int,
+        lose_rows: bool,
     ) -> SinkState:
         if definition.feed == "changes":
             since = max(definition.start, end_of(since))
@@ -207,6 +214,9 @@ class Sinks:
         state = replace(state, generation=state.generation + 1, seen=0, fragment=-1)
         if isinstance(sink, TableSink):
             sink.check_replay()
+        if isinstance(sink, FileSink):
+            partition = _delivered_partition(definition, sink, partition, since)
+        self._refuse_losses(definition, sink, partition, since, lose_rows)
         self._discard_covered(definition, partition, since)
         if isinstance(sink, FileSink):
             return self._replay_files(definition, sink, state, partition, since)
@@ -215,6 +225,33 @@ class Sinks:
             return self.ledger.restart(definition, replace(state, lagging=lagging))
         behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
         return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
+
+    def _refuse_losses(
+        self,
+        definition: SinkDefinition,
+        sink: Sink,
+        partition: str | None,
+        since: int,
+        lose_rows: bool,
+    ) -> None:
+        """What is sent again must be there to be sent."""
+        head = self._head(definition)
+        table = next((t for t in head.tables.states() if t.id == definition.table_id), None)
+        if table is None:
+            return
+        if definition.feed == "changes":
+            refuse_expired(self._store, head, table, definition, version_of(since))
+        lost = rows_lost(self._store, definition, sink, table, partition, since)
+        if lost and not lose_rows:
+            raise InvalidOption(
+                f"{lost} {'row' if lost == 1 else 'rows'} that sink {definition.name!r} delivered "
+                f"after {since} {'is' if lost == 1 else 'are'} no longer in table "
+                f"{definition.table!r}: a replay sends what is there now, and {definition.to} "
+                "would lose them. Replay since a later position, or let them go: "
+                "lose_rows=True, --lose-rows.",
+                sink=definition.name,
+                rows=lost,
+            )
 
     def _discard_covered(
         self, definition: SinkDefinition, partition: str | None, since: int
@@ -233,15 +270,6 @@ class Sinks:
         partition: str | None,
         since: int,
     ) -> SinkState:
-        known = sorted({one.partition for one in sink.listed() if one.until > since})
-        by_folder = {folder_of(path): path for path in known}
-        partition = by_folder.get(partition or "", partition)
-        if partition is not None and partition not in known:
-            raise InvalidOption(
-                f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
-                f"{told(definition.feed, since)}. {suggest(partition, known)}",
-                partition=partition,
-            )
         manifest = sink.manifest()
         if manifest is not None:
             # Of a plan that is given up here, its files tell whether it had ended.
@@ -252,7 +280,7 @@ class Sinks:
                 behind = {path: Lag(at, again=floor) for path, at in manifest.lagging.items()}
                 state = replace(state, watermark=manifest.watermark, lagging=behind)
         head = self._head(definition)
-        again = _same_files(sink, partition, since, head.version)
+        again = same_files(sink, partition, since, head.version)
         self._refuse_behind(definition, state, again)
         name = hold_name(definition, head.version)
         take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
@@ -326,16 +354,20 @@ class Sinks:
         return discard(self._store, self.ledger.definition(name), number)
 
 
-def _same_files(sink: FileSink, partition: str | None, since: int, version: int) -> dict[str, Lag]:
-    """The files that hold what is to be sent again, each to be written in its place."""
-    again: dict[str, list[Chunk]] = {}
-    for one in sink.listed():
-        if one.until > since and partition in (None, one.partition):
-            again.setdefault(one.partition, []).append(Chunk(one.after, one.until, one.rows))
-    found = {}
-    for path, chunks in again.items():
-        ordered = tuple(sorted(chunks, key=lambda chunk: chunk.after))
-        found[path] = Lag(ordered[0].after, ordered, version)
+def _delivered_partition(
+    definition: SinkDefinition, sink: FileSink, partition: str | None, since: int
+) -> str | None:
+    """A partition by its path, which may be given as its folder is named."""
+    if partition is None:
+        return None
+    known = sorted({one.partition for one in sink.listed() if one.until > since})
+    found = {folder_of(path): path for path in known}.get(partition, partition)
+    if found not in known:
+        raise InvalidOption(
+            f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
+            f"{told(definition.feed, since)}. {suggest(partition, known)}",
+            partition=partition,
+        )
     return found
 
 
