@@ -14,19 +14,18 @@ given up, for a replay, they are removed.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from tidelock.deliver.formats import FORMATS
+from tidelock.deliver.formats import FORMATS, Where
 from tidelock.deliver.partitions import WHOLE, folder_of
 from tidelock.deliver.sink import Recovered, SentChunk, rows_option
 from tidelock.errors import (
@@ -118,10 +117,7 @@ class FileSink:
         suffix, write = FORMATS[self.definition.kind]
         key = self._key(chunk, suffix)
         counted = _Counted(rows)
-        with self._spool() as path:
-            write(path, chunk.schema, counted)
-            size_bytes = path.stat().st_size
-            self.objects.put_file(key, path)
+        size_bytes = self._put(key, lambda where: write(where, chunk.schema, counted))
         self._written[key] = Listed(
             key,
             chunk.path,
@@ -170,22 +166,27 @@ class FileSink:
         folder = f"{folder_of(chunk.path)}/" if chunk.path != WHOLE else ""
         return f"{folder}{chunk.range}.{suffix}"
 
-    @contextmanager
-    def _spool(self) -> Iterator[Path]:
-        """A file to write to, where it can be moved from without being copied."""
-        if isinstance(self.objects, LocalObjects):
-            folder = Path(self.objects.uri) / OWN
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"unfinished-{secrets.token_hex(8)}"
-        else:
-            descriptor, name = tempfile.mkstemp(prefix="tidelock-sink-")
-            os.close(descriptor)
-            path = Path(name)
+    def _put(self, key: str, write: Callable[[Where], None]) -> int:
+        """Make one object of what is written, completely or not at all; its size in bytes."""
+        if not isinstance(self.objects, LocalObjects):
+            # Without a name, so that nothing of it is left by whoever is killed.
+            with tempfile.TemporaryFile() as file:
+                write(file)
+                size_bytes = file.tell()
+                file.seek(0)
+                self.objects.put_file(key, file)
+                return size_bytes
+        folder = Path(self.objects.uri) / OWN
+        folder.mkdir(parents=True, exist_ok=True)
+        # Where it can be moved from without being copied.
+        path = folder / f"unfinished-{secrets.token_hex(8)}"
         try:
-            yield path
+            write(path)
+            size_bytes = path.stat().st_size
+            self.objects.put_file(key, path)
+            return size_bytes
         finally:
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
 
     def confirm(self, plan: Plan, state: SinkState) -> None:
         """List what was written. Files that an earlier attempt wrote are found by their plan."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from tidelock.deliver.delivering import Tick
 from tidelock.deliver.duty import on_duty
 from tidelock.deliver.files import FileSink
-from tidelock.deliver.holding import hold_changes, hold_name
+from tidelock.deliver.holding import hold_changes, hold_name, let_go
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
 from tidelock.deliver.partitions import check_partition_by, folder_of
@@ -174,6 +174,24 @@ class Sinks:
             except TidelockError as error:
                 reports.append(failed(definition, error))
         return reports
+
+    def release_leftovers(self) -> None:
+        """Release what a plan held whose deliverer died when all of it was delivered.
+
+        Nothing is new then, so that no delivery would look; whoever collects garbage does, and
+        whoever begins to deliver by schedule.
+        """
+        names = hold_names(self._store.objects)
+        for definition in self.ledger.definitions() if names else ():
+            kept = hold_name(definition, "changes")
+            mine = [one for one in names if one.startswith(hold_name(definition, ""))]
+            if all(one == kept for one in mine):
+                continue
+            # A sink that is busy, or cannot tell where it stands, is left as it is.
+            with suppress(TidelockError), on_duty(self._store, definition):
+                standing = self.ledger.standing(definition)
+                if standing.open is None:
+                    let_go(self._store, definition, standing.state)
 
     def last_delivery(self, definition: SinkDefinition) -> datetime:
         """When a delivery was last planned; when the sink was made, if none was."""

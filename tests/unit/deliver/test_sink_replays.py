@@ -1,4 +1,4 @@
-"""A replay takes nothing from a destination that the lake cannot give back, unless that was said."""
+"""A replay takes nothing from a destination that the lake cannot give back, unless told to."""
 
 from __future__ import annotations
 
