@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +32,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from tidelock.deliver.partitions import NAME_BYTES_MAX, NULL
 from tidelock.deliver.sink import SentChunk
 from tidelock.deliver.tables import Found, Mark, TableSink, plain, uri_of
-from tidelock.errors import DestinationFailed
+from tidelock.errors import ChunkRefused, DestinationFailed
 from tidelock.model.sinks import SinkDefinition
 from tidelock.model.types import TIMESTAMP_NTZ, walk
 
@@ -95,12 +96,19 @@ class DeltaSink(TableSink):
         except Exception as error:
             if stream.refused is not None:
                 raise stream.refused from None
-            if "File name too long" in str(error):
-                raise _too_long(self.definition, self.definition.partition_by[0]) from None
-            if isinstance(error, CommitFailedError) and self.has_since(chunk):
-                return 0
-            raise
+            if not (isinstance(error, CommitFailedError) and self.has_since(chunk)):
+                raise
+            stream.size_bytes = 0
+        stream.tell_left_out(chunk)
         return stream.size_bytes
+
+    def pass_over(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> None:
+        """Rows that were left out are told again: whoever left them out may have died then."""
+        stream = _Stream(self.definition, self.held(chunk.schema), rows)
+        if stream.may_leave_out:
+            for _ in stream.reader():
+                continue
+            stream.tell_left_out(chunk)
 
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         assert self._table is not None
@@ -135,7 +143,11 @@ class DeltaSink(TableSink):
 
 
 class _Stream:
-    """The rows of a chunk on their way; remembers why it stopped them."""
+    """The rows of a chunk on their way; remembers why it stopped them, and which it left out.
+
+    Delta names a folder after every value of a partition column. On a file system that fails for a
+    value that is too long, and the library cannot be told another name: those rows are left out.
+    """
 
     def __init__(
         self, definition: SinkDefinition, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
@@ -148,6 +160,7 @@ class _Stream:
             name for name in definition.partition_by if schema.field(name).type == pa.string()
         ]
         self.size_bytes = 0
+        self._long: dict[str, int] = {}
         self.refused: DestinationFailed | None = None
 
     def reader(self) -> pa.RecordBatchReader:
@@ -157,14 +170,12 @@ class _Stream:
         for batch in self._rows:
             for name in self._texts:
                 self._check(name, batch.column(name))
+            batch = self._fitting(batch)
             self.size_bytes += batch.nbytes
             yield batch.cast(self._schema)
 
     def _check(self, name: str, column: pa.Array) -> None:
-        """DestinationFailed for a text that cannot be the value of a partition.
-
-        Delta keeps these two as NULL in a partition column, and readers differ about them.
-        """
+        """Delta keeps these two as NULL in a partition column, and readers differ about them."""
         for text in ("", NULL):
             if pc.any(pc.equal(column, text)).as_py():
                 self.refused = DestinationFailed(
@@ -175,18 +186,33 @@ class _Stream:
                     column=name,
                 )
                 raise self.refused
-        longest = pc.max(pc.binary_length(column)).as_py() or 0
-        if self._local and len(name) + 1 + longest > NAME_BYTES_MAX:
-            self.refused = _too_long(self._definition, name)
-            raise self.refused
 
+    @property
+    def may_leave_out(self) -> bool:
+        return self._local and bool(self._texts)
 
-def _too_long(definition: SinkDefinition, column: str) -> DestinationFailed:
-    """Said before the library tries: it names a folder after every value, and cannot but do so."""
-    return DestinationFailed(
-        f"Column {column!r} holds a value that is too long for the name of a folder, which Delta "
-        f"makes of it: {NAME_BYTES_MAX} bytes with the column's name, after encoding. Create the "
-        "sink without partition_by, or shorten the value.",
-        sink=definition.name,
-        column=column,
-    )
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self._texts if self._local else ():
+            room = NAME_BYTES_MAX - len(quote(name, safe="")) - 1
+            texts = batch.column(name)
+            if 3 * (pc.max(pc.binary_length(texts)).as_py() or 0) <= room:
+                continue
+            fits = [one is None or len(quote(one, safe="")) <= room for one in texts.to_pylist()]
+            if not all(fits):
+                self._long.setdefault(name, 0)
+                self._long[name] += fits.count(False)
+                batch = batch.filter(pa.array(fits))
+        return batch
+
+    def tell_left_out(self, chunk: SentChunk) -> None:
+        """ChunkRefused when some of the rows were left out, so that they are put aside in sight."""
+        if self._long:
+            raise ChunkRefused(
+                f"Column {next(iter(self._long))!r} holds values that are too long for the name of "
+                f"a folder, which Delta makes of them: {NAME_BYTES_MAX} bytes with the column's "
+                "name, after encoding. Their rows were left out. Shorten the values and replay, or "
+                "create the sink without partition_by.",
+                sink=self._definition.name,
+                rows=sum(self._long.values()),
+                id=chunk.id,
+            )

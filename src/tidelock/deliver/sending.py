@@ -69,8 +69,8 @@ class Sending:
                 with destination(self._definition, rows):
                     size_bytes = self._sink.write(chunk, rows)
             except ChunkRefused as error:
-                self._quarantine.put_aside(chunk, error)
-                yield Taken(chunk, rows.count, 0, 1)
+                refused = self._quarantine.put_aside(chunk, error)
+                yield Taken(chunk, max(0, rows.count - refused.rows), 0, 1)
             else:
                 yield Taken(chunk, rows.count, size_bytes, 0)
 

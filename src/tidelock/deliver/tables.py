@@ -105,6 +105,10 @@ class TableSink(ABC):
         """A schema as the format holds it, without what the lake's storage notes in it."""
         return plain(schema)
 
+    def pass_over(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> None:
+        """A chunk that is there already is sent again: say again what was said of it."""
+        return
+
     # What they share
 
     def plan(self, plan: Plan, schema: pa.Schema) -> None:
@@ -143,6 +147,7 @@ class TableSink(ABC):
         if found is None:
             raise self._failed(f"{self.place} was removed while it was written to")
         if found.mark is not None and found.mark.has(chunk):
+            self.pass_over(chunk, rows)
             return 0
         added = self._fit(found, self.held(chunk.schema))
         # Whatever fails from here on may have been done: the table is read before the next try.
