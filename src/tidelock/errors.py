@@ -299,7 +299,7 @@ class ForeignCommit(ConflictError):
 
 
 class SinkBusy(ConflictError):
-    """Evidence: sink, owner."""
+    """Evidence: sink, owner, since and until: when its lease runs out if it is gone."""
 
     condition = "SINK_BUSY"
 

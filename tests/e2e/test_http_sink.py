@@ -258,13 +258,14 @@ def test_lost_answers_are_repeated_to_the_byte_also_when_rows_came_meanwhile(
 
 
 def test_a_partition_that_is_refused_time_does_not_stop_the_others(
-    lake: Lake, receiver: Receiver
+    lake: Lake, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tidelock.deliver.retry_after.INLINE_SECONDS_MAX", 0.5)
     lake.create_sink("hook", table="t", kind="http", to=receiver.url, partition_by="place")
     add(lake, 0, 40)
 
     def fail_one(request: Request) -> Do | None:
-        return busy("3600") if request.partition == "place=p1" else None
+        return busy("1") if request.partition == "place=p1" else None
 
     receiver.rule = fail_one
     began = time.monotonic()
@@ -274,15 +275,38 @@ def test_a_partition_that_is_refused_time_does_not_stop_the_others(
     assert len(receiver.rows()) == 30
     status = lake.sink_status("hook")
     assert [one.path for one in status.lagging] == ["place=p1"]
+    add(lake, 40, 40)
+    report = lake.deliver("hook")
+    # The others went on; the one that waits is told, and its destination left alone.
+    assert (report.action, report.rows) == ("delivered", 30)
+    assert report.reason.startswith("partition place=p1 is tried again at ")
+    assert len([one for one in receiver.requests if one.partition == "place=p1"]) == 1
+    assert len(receiver.rows()) == 60
+    receiver.rule = lambda request: None
+    assert status.retry_at is not None
+    time.sleep(max(0.0, (status.retry_at - dt.datetime.now(dt.UTC)).total_seconds()))
+    deliver_all(lake, "hook")
+    check_equal(lake, receiver)
+
+
+def test_a_time_that_the_destination_named_is_waited_for_also_when_asked_by_hand(
+    lake: Lake, receiver: Receiver
+) -> None:
+    lake.create_sink("hook", table="t", kind="http", to=receiver.url)
+    add(lake, 0, 10)
+    receiver.then(Do(500), busy("3600"))
+    assert lake.deliver("hook").action == "failed"
+    # What failed by itself is tried at once, for somebody asked for it.
+    assert lake.deliver("hook").action == "failed"
+    for _ in range(2):
+        report = lake.deliver("hook")
+        assert (report.action, report.rows, report.is_incomplete) == ("waiting", 0, True)
+        assert report.reason.startswith("it is tried again at ")
+    assert len(receiver.requests) == 2
+    status = lake.sink_status("hook")
     assert status.retry_at is not None
     wait = status.retry_at - dt.datetime.now(dt.UTC)
     assert dt.timedelta(minutes=55) < wait <= dt.timedelta(minutes=60)
-    add(lake, 40, 40)
-    lake.deliver("hook")
-    assert len(receiver.rows()) == 60
-    receiver.rule = lambda request: None
-    deliver_all(lake, "hook")
-    check_equal(lake, receiver)
 
 
 def test_a_destination_that_is_busy_for_a_moment_is_waited_for(
@@ -310,6 +334,7 @@ def test_waits_of_a_chunk_are_bounded_and_then_the_partition_waits(
     assert "429 Too Many Requests" in report.reason
     assert len(receiver.requests) == 3
     receiver.rule = lambda request: None
+    time.sleep(0.2)
     assert lake.deliver("hook").action == "delivered"
 
 

@@ -96,6 +96,7 @@ def _status(lake: Lake, branch: str, writers: list[Writer]) -> Document:
         ],
         "recoveries": len(lake.recoveries()),
         "foreign_commits": [documents.of_foreign(one) for one in lake.foreign_commits()],
+        "sinks": [{"name": sink.name, "state": sink.state} for sink in lake.sinks()],
     }
 
 
@@ -142,8 +143,20 @@ def _show_status(call: Call, document: Document, writers: list[Writer]) -> None:
         ],
         'No tables yet. Create one: tidelock table create orders "id BIGINT NOT NULL" --key id',
     )
+    _show_sinks(call, [sink["state"] for sink in document["sinks"]])
     show_writers(call, writers)
     _show_decisions(call, document)
+
+
+def _show_sinks(call: Call, states: list[str]) -> None:
+    if not states:
+        return
+    wanting = ((state, states.count(state)) for state in ("failing", "lapsed", "stopped", "paused"))
+    said = ", ".join(f"{number} {state}" for state, number in wanting if number)
+    call.output.line()
+    call.output.line(
+        f"{count(len(states), 'sink')}{f', of which {said}' if said else ''}: tidelock sink list"
+    )
 
 
 def _show_decisions(call: Call, document: Document) -> None:

@@ -248,7 +248,7 @@ def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
     """End with an error when something was not delivered, or when the user interrupted it."""
     from tidelock.errors import DeliveryError
 
-    failed = [report.sink for report in reports if report.action == "failed"]
+    failed = [report.sink for report in reports if report.is_incomplete]
     if failed:
         raise DeliveryError(
             f"{count(len(failed), 'sink')} could not deliver everything: {', '.join(failed)}. What "
@@ -300,10 +300,14 @@ def replay(
             "--since", metavar="POSITION", help="After this sequence, or version for changes."
         ),
     ] = -1,
+    lose_rows: Annotated[
+        bool,
+        typer.Option("--lose-rows", help="Also if rows go that the lake has no longer."),
+    ] = False,
 ) -> None:
     """Let the next delivery send again what comes after a position."""
     with call.open(write=True) as lake:
-        found = lake.replay(name, partition=partition, since=since)
+        found = lake.replay(name, partition=partition, since=since, lose_rows=lose_rows)
     _answer(call, found, f"The next delivery of {name} sends again what comes after {since}")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidelock.deliver.duty import on_duty
 from tidelock.deliver.executing import Interrupted, Run, Sent
 from tidelock.deliver.holding import hold_changes
 from tidelock.deliver.ledger import Ledger
+from tidelock.deliver.partitions import WHOLE
 from tidelock.deliver.recovering import find_standing
 from tidelock.deliver.reports import Action, DeliveryReport, PartitionReport
 from tidelock.deliver.sink import Sink
@@ -27,7 +28,7 @@ from tidelock.errors import (
     SnapshotExpired,
 )
 from tidelock.model.commit import TableState
-from tidelock.model.sinks import SinkDefinition, SinkState, told
+from tidelock.model.sinks import SinkDefinition, SinkState, Trouble, told
 from tidelock.store.log import Head
 from tidelock.store.store import Store
 
@@ -37,9 +38,28 @@ def is_idle(state: SinkState, table: TableState) -> bool:
     return state.seen == table.changed and not state.lagging
 
 
+def action_of(
+    sent: Mapping[str, Sent], waits: Mapping[str, Trouble], moved: bool
+) -> tuple[Action, str]:
+    """What a tick that ended did, in one word, and the reason for what it did not."""
+    failures = [one.trouble for path, one in sent.items() if one.trouble and path not in waits]
+    if failures:
+        return "failed", failures[0].reason
+    moved = moved or any(one.chunks for one in sent.values()) or bool(sent.keys() - waits.keys())
+    for path, trouble in waits.items():
+        which = "it" if path == WHOLE else f"partition {path}"
+        reason = f"{which} is tried again at {trouble.retry_at:%H:%M:%S} UTC: {trouble.reason}"
+        return ("delivered" if moved else "waiting"), reason
+    return ("delivered" if moved else "idle"), ""
+
+
 @dataclass
 class Tick:
-    """One tick of one sink. `forced` tries at once what would wait for its time."""
+    """One tick of one sink.
+
+    `forced`: somebody asked for it, so that what would wait for its time is tried at once. A time
+    that the destination itself has named is waited for all the same.
+    """
 
     store: Store
     ledger: Ledger
@@ -55,14 +75,21 @@ class Tick:
         if state is None:
             return None
         head, table = self._look()
-        return self._report("idle", state, head.version, "") if is_idle(state, table) else None
+        return self._nothing(state, head) if is_idle(state, table) else None
+
+    def _nothing(self, state: SinkState, head: Head) -> DeliveryReport:
+        """Whoever asks is told that the sink is paused; a schedule need not know."""
+        paused = self.ledger.paused(self.definition.id) if self.forced else None
+        if paused is not None:
+            return self._report("paused", state, head.version, paused.reason)
+        return self._report("idle", state, head.version, "")
 
     def run(self) -> DeliveryReport:
         began = time.monotonic()
         head, table = self._look()
         state = self.ledger.state(self.definition.id)
         if state is not None and is_idle(state, table):
-            return self._report("idle", state, head.version, "")
+            return self._nothing(state, head)
         paused = self.ledger.paused(self.definition.id)
         if paused is not None:
             shown = state or SinkState(0, self.definition.start)
@@ -136,12 +163,8 @@ class Tick:
         finally:
             sink.close()
         self._follow(head, state)
-        if run.waits:
-            return self._report("waiting", first, head.version, run.waits, began, state)
-        trouble = next((one.trouble for one in self._sent.values() if one.trouble), None)
-        moved = bool(self._sent) or state.watermark > first.watermark
-        action: Action = "failed" if trouble else "delivered" if moved else "idle"
-        reason = trouble.reason if trouble else ""
+        moved = state.watermark > first.watermark
+        action, reason = action_of(self._sent, run.waits, moved)
         return self._report(action, first, head.version, reason, began, state)
 
     def _follow(self, head: Head, state: SinkState) -> None:

@@ -16,22 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    QueryBuilder,
     TableFeatures,
     Transaction,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from tidelock.deliver.partitions import NULL
+from tidelock.deliver.partitions import NAME_BYTES_MAX, NULL
 from tidelock.deliver.sink import SentChunk
 from tidelock.deliver.tables import Found, Mark, TableSink, plain, uri_of
-from tidelock.errors import DestinationFailed
+from tidelock.errors import ChunkRefused, DestinationFailed
 from tidelock.model.sinks import SinkDefinition
 from tidelock.model.types import TIMESTAMP_NTZ, walk
 
@@ -97,14 +99,29 @@ class DeltaSink(TableSink):
         except Exception as error:
             if stream.refused is not None:
                 raise stream.refused from None
-            if isinstance(error, CommitFailedError) and self.has_since(chunk):
-                return 0
-            raise
+            if not (isinstance(error, CommitFailedError) and self.has_since(chunk)):
+                raise
+            stream.size_bytes = 0
+        stream.tell_left_out(chunk)
         return stream.size_bytes
+
+    def pass_over(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> None:
+        """Rows that were left out are told again: whoever left them out may have died then."""
+        stream = _Stream(self.definition, self.held(chunk.schema), rows)
+        if stream.may_leave_out:
+            for _ in stream.reader():
+                continue
+            stream.tell_left_out(chunk)
 
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         assert self._table is not None
         self._table.delete(f"{column} > {after}", commit_properties=self._properties(mark))
+
+    def rows_above(self, column: str, after: int) -> int:
+        assert self._table is not None
+        counted = QueryBuilder().register("t", self._table)
+        found = counted.execute(f"SELECT count(*) AS n FROM t WHERE {column} > {after}").read_all()
+        return int(pa.table(found).column("n")[0].as_py())
 
     def _allow_types(self, table: DeltaTable, added: pa.Schema) -> None:
         """Columns of a type that the table does not allow yet need a commit before theirs."""
@@ -130,7 +147,11 @@ class DeltaSink(TableSink):
 
 
 class _Stream:
-    """The rows of a chunk on their way; remembers why it stopped them."""
+    """The rows of a chunk on their way; remembers why it stopped them, and which it left out.
+
+    Delta names a folder after every value of a partition column. On a file system that fails for a
+    value that is too long, and the library cannot be told another name: those rows are left out.
+    """
 
     def __init__(
         self, definition: SinkDefinition, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
@@ -138,10 +159,12 @@ class _Stream:
         self._definition = definition
         self._schema = schema
         self._rows = rows
+        self._local = uri_of(definition).startswith("/")
         self._texts = [
             name for name in definition.partition_by if schema.field(name).type == pa.string()
         ]
         self.size_bytes = 0
+        self._long: dict[str, int] = {}
         self.refused: DestinationFailed | None = None
 
     def reader(self) -> pa.RecordBatchReader:
@@ -151,6 +174,7 @@ class _Stream:
         for batch in self._rows:
             for name in self._texts:
                 self._check(name, batch.column(name))
+            batch = self._fitting(batch)
             self.size_bytes += batch.nbytes
             yield batch.cast(self._schema)
 
@@ -166,3 +190,33 @@ class _Stream:
                     column=name,
                 )
                 raise self.refused
+
+    @property
+    def may_leave_out(self) -> bool:
+        return self._local and bool(self._texts)
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self._texts if self._local else ():
+            room = NAME_BYTES_MAX - len(quote(name, safe="")) - 1
+            texts = batch.column(name)
+            if 3 * (pc.max(pc.binary_length(texts)).as_py() or 0) <= room:
+                continue
+            fits = [one is None or len(quote(one, safe="")) <= room for one in texts.to_pylist()]
+            if not all(fits):
+                self._long.setdefault(name, 0)
+                self._long[name] += fits.count(False)
+                batch = batch.filter(pa.array(fits))
+        return batch
+
+    def tell_left_out(self, chunk: SentChunk) -> None:
+        """ChunkRefused when some of the rows were left out, so that they are put aside in sight."""
+        if self._long:
+            raise ChunkRefused(
+                f"Column {next(iter(self._long))!r} holds values that are too long for the name of "
+                f"a folder, which Delta makes of them: {NAME_BYTES_MAX} bytes with the column's "
+                "name, after encoding. Their rows were left out. Shorten the values and replay, or "
+                "create the sink without partition_by.",
+                sink=self._definition.name,
+                rows=sum(self._long.values()),
+                id=chunk.id,
+            )

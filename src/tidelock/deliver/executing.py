@@ -99,14 +99,19 @@ class Run:
         self._feeds: dict[int, Feed] = {}
         self._noted = 0.0
         self.sent: dict[str, Sent] = {}
-        self.waits = ""
+        self.waits: dict[str, Trouble] = {}
+        """The partitions that are left alone until their time has come."""
 
     def all(self, standing: Standing) -> SinkState:
         state = standing.state
         self._check_history(*state.read)
         if standing.open is not None:
             self._check_history(standing.open.version, standing.open.pin)
-            if self._must_wait(self._ledger.progress(standing.open).trouble):
+            troubles = self._ledger.progress(standing.open).trouble
+            if troubles and all(self._must_wait(one) for one in troubles.values()):
+                for part in standing.open.parts:
+                    if part.path in troubles:
+                        self._wait(part.path, part.after, troubles[part.path])
                 return state
             ended = self._execute(standing.open)
             if ended is None:
@@ -144,16 +149,14 @@ class Run:
             version=version,
         )
 
-    def _must_wait(self, troubles: dict[str, Trouble]) -> bool:
-        if self._forced or not troubles:
+    def _must_wait(self, trouble: Trouble) -> bool:
+        if self._forced and not trouble.asked:
             return False
-        until = min(trouble.retry_at for trouble in troubles.values())
-        if until <= datetime.now(UTC):
-            return False
-        self.waits = f"it is tried again at {until:%H:%M:%S} UTC: " + next(
-            trouble.reason for trouble in troubles.values()
-        )
-        return True
+        return trouble.retry_at > datetime.now(UTC)
+
+    def _wait(self, path: str, at: int, trouble: Trouble) -> None:
+        self.waits[path] = trouble
+        self.sent.setdefault(path, Sent(at, at)).trouble = trouble
 
     # Planning
 
@@ -246,7 +249,8 @@ class Run:
         """Bring partitions on that are behind: first what was planned, then what came since."""
         for path in sorted(state.lagging):
             lag = state.lagging[path]
-            if lag.trouble is not None and self._must_wait({path: lag.trouble}):
+            if lag.trouble is not None and self._must_wait(lag.trouble):
+                self._wait(path, lag.watermark, lag.trouble)
                 continue
             while lag is not None:
                 ended = self._catch_up_once(state, path, lag)
@@ -316,6 +320,11 @@ class Run:
                 with destination(self._definition):
                     self._sink.plan(plan, feed.schema)
             for part in plan.parts:
+                earlier = progress.trouble.get(part.path)
+                if earlier is not None and self._must_wait(earlier):
+                    self._wait(part.path, part.after, earlier)
+                    troubles[part.path] = earlier
+                    continue
                 try:
                     begin = sent.get(part.path, 0)
                     with closing(self._send(plan, part, begin, feed, rows or {})) as numbers:
@@ -407,7 +416,7 @@ class Run:
         )
         for number, taken in enumerate(self._sending.send(divided), begin + 1):
             account = self._sent_of(Part(part.path, chunks))
-            account.rows += taken.chunk.rows
+            account.rows += taken.rows
             account.size_bytes += taken.size_bytes
             account.chunks += 1
             account.quarantined += taken.quarantined

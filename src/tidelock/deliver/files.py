@@ -1,6 +1,6 @@
 """Files as a destination: one object for each chunk, and a manifest that lists them.
 
-    <to>/<partition path>/<first>-<last>.<format>     the rows of one chunk
+    <to>/<partition folder>/<first>-<last>.<format>   the rows of one chunk
     <to>/_tidelock/manifest.json                      what is there, and up to where
     <to>/_tidelock/manifest-<plan>.json               earlier entries of the manifest
 
@@ -14,20 +14,19 @@ given up, for a replay, they are removed.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from tidelock.deliver.formats import FORMATS
-from tidelock.deliver.partitions import WHOLE
+from tidelock.deliver.formats import FORMATS, Where
+from tidelock.deliver.partitions import WHOLE, folder_of
 from tidelock.deliver.sink import Recovered, SentChunk, is_left_by, rows_option
 from tidelock.errors import (
     CorruptObject,
@@ -122,10 +121,7 @@ class FileSink:
         suffix, write = FORMATS[self.definition.kind]
         key = self._key(chunk, suffix)
         counted = _Counted(rows)
-        with self._spool() as path:
-            write(path, chunk.schema, counted)
-            size_bytes = path.stat().st_size
-            self.objects.put_file(key, path)
+        size_bytes = self._put(key, lambda where: write(where, chunk.schema, counted))
         self._written[key] = Listed(
             key,
             chunk.path,
@@ -190,25 +186,30 @@ class FileSink:
                 self.objects.delete(info.key)
 
     def _key(self, chunk: SentChunk, suffix: str) -> str:
-        folder = f"{chunk.path}/" if chunk.path != WHOLE else ""
+        folder = f"{folder_of(chunk.path)}/" if chunk.path != WHOLE else ""
         return f"{folder}{chunk.range}.{suffix}"
 
-    @contextmanager
-    def _spool(self) -> Iterator[Path]:
-        """A file to write to, where it can be moved from without being copied."""
-        if isinstance(self.objects, LocalObjects):
-            folder = Path(self.objects.uri) / OWN
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"unfinished-{secrets.token_hex(8)}"
-        else:
-            descriptor, name = tempfile.mkstemp(prefix="tidelock-sink-")
-            os.close(descriptor)
-            path = Path(name)
+    def _put(self, key: str, write: Callable[[Where], None]) -> int:
+        """Make one object of what is written, completely or not at all; its size in bytes."""
+        if not isinstance(self.objects, LocalObjects):
+            # Without a name, so that nothing of it is left by whoever is killed.
+            with tempfile.TemporaryFile() as file:
+                write(file)
+                size_bytes = file.tell()
+                file.seek(0)
+                self.objects.put_file(key, file)
+                return size_bytes
+        folder = Path(self.objects.uri) / OWN
+        folder.mkdir(parents=True, exist_ok=True)
+        # Where it can be moved from without being copied.
+        path = folder / f"unfinished-{secrets.token_hex(8)}"
         try:
-            yield path
+            write(path)
+            size_bytes = path.stat().st_size
+            self.objects.put_file(key, path)
+            return size_bytes
         finally:
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
 
     def confirm(self, plan: Plan, state: SinkState) -> None:
         """List what was written. Files that an earlier attempt wrote are found by their plan."""
@@ -294,9 +295,9 @@ class FileSink:
                 f"{to} holds files that this lake did not deliver: plan {found.plan}, of "
                 f"{found.written:%Y-%m-%d %H:%M:%S} UTC. The lake was put back to an earlier "
                 "state, or is a copy of the one that delivered. Nothing was written. To replace "
-                f"them with what this lake has, run `tidelock sink replay {name} --since POSITION`,"
-                " with a position that both have; to leave them, drop the sink and create one with "
-                "another place.",
+                f"them with what this lake has, run `tidelock sink replay {name} --since POSITION "
+                "--lose-rows`, with a position that both have; to leave them, drop the sink and "
+                "create one with another place.",
                 sink=name,
                 to=to,
             )

@@ -7,9 +7,10 @@ cut by counting rows, and the count follows from the rows themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -21,13 +22,14 @@ GROUP_ROWS_MAX = 131_072
 GROUP_BYTES = 64 * 1024 * 1024
 SAMPLE_ROWS = 1000
 
-Write = Callable[[Path, pa.Schema, Iterator[pa.RecordBatch]], None]
+Where = Path | IO[bytes]
+Write = Callable[[Where, pa.Schema, Iterator[pa.RecordBatch]], None]
 
 
-def write_parquet(path: Path, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+def write_parquet(where: Where, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
     """With the types as they are; only a field of a struct may be NULL, because the struct may."""
     shown = pa.schema([field.with_type(_loose(field.type)) for field in schema])
-    with pq.ParquetWriter(path, shown, compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(where, shown, compression="zstd", compression_level=1) as writer:
         for table in regrouped(rows, schema):
             writer.write_table(table.cast(shown), row_group_size=max(1, table.num_rows))
 
@@ -45,16 +47,16 @@ def _loose(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def write_jsonl(path: Path, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
-    with path.open("wb") as file:
+def write_jsonl(where: Where, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+    with where.open("wb") if isinstance(where, Path) else nullcontext(where) as file:
         for batch in rows:
             file.write(join_lines(encode_lines(batch)))
 
 
-def write_csv(path: Path, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
+def write_csv(where: Where, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> None:
     """With a header. NULL is an empty cell, the empty text a quoted one."""
     shown = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
-    with pa_csv.CSVWriter(path, shown) as writer:
+    with pa_csv.CSVWriter(where, shown) as writer:
         for batch in rows:
             columns = [_csv_column(column) for column in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=shown))

@@ -135,6 +135,12 @@ class HttpSettings:
             secrets.add(token)
         if self.basic_auth is not None:
             pair = resolve({"basic_auth": self.basic_auth})["basic_auth"]
+            if ":" not in pair:
+                raise InvalidOption(
+                    "What basic_auth refers to has no colon in it. Write user:password into the "
+                    "variable or the file.",
+                    option="basic_auth",
+                )
             coded = base64.b64encode(pair.encode()).decode("ascii")
             headers["Authorization"] = f"Basic {coded}"
             secrets |= {pair, coded, pair.partition(":")[2]}

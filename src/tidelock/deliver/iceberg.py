@@ -10,6 +10,9 @@ the table in it. Without `catalog`, `to` is a folder with a catalog of its own, 
 
     <to>/catalog.db                     the catalog
     <to>/<namespace>/<table>/           metadata and data
+
+The folders of partitions are named by PyIceberg after their values; a value that is too long for a
+name is shortened as in partitions.py. Readers take values from the metadata, never from names.
 """
 
 from __future__ import annotations
@@ -24,8 +27,11 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.table import Table
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import SimpleLocationProvider
 
+from tidelock.deliver.partitions import DIGEST_SIGN, shorten
 from tidelock.deliver.sink import SentChunk
 from tidelock.deliver.tables import Found, Mark, TableSink, plain, uri_of
 from tidelock.errors import DestinationFailed, InvalidOption
@@ -37,6 +43,20 @@ BYTES_AT_ONCE = 256 * 1024 * 1024
 """So much of a chunk is in memory; a larger one is committed as several snapshots at once."""
 TRIES = 5
 _RETRIES = "commit.retry.num-retries"
+_LOCATIONS = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
+
+
+class ShortLocations(SimpleLocationProvider):
+    """Data files where PyIceberg puts them, in folders whose names fit."""
+
+    def new_data_location(
+        self, data_file_name: str, partition_key: PartitionKey | None = None
+    ) -> str:
+        if partition_key is None:
+            return super().new_data_location(data_file_name)
+        folder = "/".join(shorten(name) for name in partition_key.to_path().split("/"))
+        # The name of a file is its own, and a location may be read as a URL.
+        return f"{self.data_path}/{folder.replace(DIGEST_SIGN, '~')}/{data_file_name}"
 
 
 class IcebergSink(TableSink):
@@ -62,9 +82,7 @@ class IcebergSink(TableSink):
             table = self._table = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
             return None
-        # The library would add the rows again on top of whoever was faster, and that may have been
-        # another process that delivered the same chunk. Not written back: what is loaded is a copy.
-        table.metadata.properties[_RETRIES] = "0"
+        _use_own_ways(table)
         told = table.properties.get(self._mark)
         mark = Mark(**json.loads(told)) if told else None
         return Found(plain(table.schema().as_arrow()), table.properties.get(OWNER), mark)
@@ -125,7 +143,7 @@ class IcebergSink(TableSink):
                 transaction.append(rows)
             transaction.set_properties(self._property(mark))
         # The transaction has left what it made in the copy, which counts as loaded.
-        table.metadata.properties[_RETRIES] = "0"
+        _use_own_ways(table)
         made = [one for one in table.snapshots() if one.snapshot_id not in known]
         return sum(int((one.summary and one.summary["added-files-size"]) or 0) for one in made)
 
@@ -136,6 +154,10 @@ class IcebergSink(TableSink):
             warnings.simplefilter("ignore")
             transaction.delete(f"{column} > {after}")
             transaction.set_properties(self._property(mark))
+
+    def rows_above(self, column: str, after: int) -> int:
+        assert self._table is not None
+        return self._table.scan(f"{column} > {after}", selected_fields=(column,)).count()
 
     def close(self) -> None:
         super().close()
@@ -171,6 +193,16 @@ def _open_catalog(definition: SinkDefinition, given: Mapping[str, Any] | None) -
         properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"}
     name = properties.pop("name", "tidelock")
     return load_catalog(name, **{"warehouse": place, **properties})
+
+
+def _use_own_ways(table: Table) -> None:
+    """Settings for this process alone. They are not written back: what is loaded is a copy."""
+    properties = table.metadata.properties
+    # The library would add the rows again on top of whoever was faster, and that may have been
+    # another process that delivered the same chunk.
+    properties[_RETRIES] = "0"
+    if TableProperties.OBJECT_STORE_ENABLED not in properties:
+        properties.setdefault(_LOCATIONS, f"{__name__}.{ShortLocations.__name__}")
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

@@ -45,9 +45,9 @@ def check_kind(kind: str, options: Mapping[str, Any]) -> None:
         _imported(kind)
         return
     if kind not in OPTIONS:
-        known = [*OPTIONS, "module:name"]
         raise InvalidOption(
-            f"kind={kind!r} is none of {', '.join(known)}. {suggest(kind, list(OPTIONS))}",
+            f"There is no kind {kind!r} of sink. {suggest(kind, OPTIONS)} A kind of your own is "
+            "written module:name.",
             kind=kind,
         )
     unknown = sorted(set(options) - OPTIONS[kind])

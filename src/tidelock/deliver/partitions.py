@@ -5,10 +5,15 @@ values as text, with everything but letters, digits and a few signs percent-enco
 `__HIVE_DEFAULT_PARTITION__`.
 Invariant: two partitions have the same path only if their values are equal; the path depends on
 nothing else, so that compaction, pruning and moving the lake do not change it.
+
+A path may be longer than a file system allows. `folder_of` is what folders are called: the path
+itself wherever it fits, else with a digest in place of the end of each segment that does not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,6 +28,10 @@ WHOLE = ""
 """The path of a sink without partitions."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 SAFE = " !'()+,-.;@[]^_`{}~$&"
+NAME_BYTES_MAX = 255
+"""What file systems allow for the name of one folder."""
+DIGEST_SIGN = "%~"
+"""Comes before a digest. No encoded text has it, for `%` is always followed by two digits."""
 
 
 def check_partition_by(columns: Sequence[str] | str | None, schema: TableSchema) -> tuple[str, ...]:
@@ -54,6 +63,23 @@ def values_of(path: str) -> tuple[str | None, ...]:
         return ()
     texts = [segment.split("=", 1)[1] for segment in path.split("/")]
     return tuple(None if text == NULL else unquote(text) for text in texts)
+
+
+def folder_of(path: str) -> str:
+    """The folder of a partition. Two partitions have the same one only if they are the same."""
+    if len(path) <= NAME_BYTES_MAX:
+        return path
+    return "/".join(shorten(segment) for segment in path.split("/"))
+
+
+def shorten(segment: str) -> str:
+    """A name that is ASCII, unchanged if it fits; else its beginning and a digest of all of it."""
+    if len(segment) <= NAME_BYTES_MAX:
+        return segment
+    end = DIGEST_SIGN + hashlib.sha256(segment.encode()).hexdigest()[:32]
+    begin = segment[: NAME_BYTES_MAX - len(end)]
+    # An escape that was cut apart would mean something else.
+    return re.sub("%[0-9A-F]?$", "", begin) + end
 
 
 def _value(value: str | None) -> str:

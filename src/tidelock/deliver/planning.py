@@ -49,9 +49,9 @@ def plan_partitions(
 ) -> Window:
     """The next chunks of every partition but those that are behind."""
     rows, until = _read_window(feed, after, feed.newest)
-    if rows is None:
+    if not rows:
         return Window(after, until, ())
-    kept = _by_path(rows, columns)
+    kept = by_path(rows, columns)
     parts = tuple(
         Part(path, tuple(cut([places], after, until, rows_per_chunk)))
         for path, (_, places) in kept.items()
@@ -64,11 +64,10 @@ def group_window(
     feed: Feed, after: int, until: int, columns: Sequence[str]
 ) -> dict[str, Positioned]:
     """The rows of a window that was planned before, by partition."""
-    batches = [(batch, places) for batch, places in feed.read(after, until)]
-    return _by_path(_table(batches), columns) if batches else {}
+    return by_path(list(feed.read(after, until)), columns)
 
 
-def _read_window(feed: Feed, after: int, newest: int) -> tuple[pa.Table | None, int]:
+def _read_window(feed: Feed, after: int, newest: int) -> tuple[list[Positioned], int]:
     """So many rows as may be in memory, and the position that they reach."""
     found: list[Positioned] = []
     rows = size_bytes = 0
@@ -77,8 +76,8 @@ def _read_window(feed: Feed, after: int, newest: int) -> tuple[pa.Table | None, 
         rows += batch.num_rows
         size_bytes += batch.nbytes
         if rows >= WINDOW_ROWS or size_bytes >= WINDOW_BYTES:
-            return _table(found), int(places[-1])
-    return (_table(found) if found else None), newest
+            return found, int(places[-1])
+    return found, newest
 
 
 def _table(found: Sequence[Positioned]) -> pa.Table:
@@ -86,13 +85,16 @@ def _table(found: Sequence[Positioned]) -> pa.Table:
     return pa.Table.from_batches([batch for batch, _ in found]).append_column(POSITION, positions)
 
 
-def _by_path(rows: pa.Table, columns: Sequence[str]) -> dict[str, Positioned]:
+def by_path(found: Sequence[Positioned], columns: Sequence[str]) -> dict[str, Positioned]:
+    """Rows by the partition that they belong to, in the order in which they come."""
+    if not found:
+        return {}
     return {
         path_of(columns, values): (
             _one(mine.drop_columns([POSITION])),
             mine.column(POSITION).to_numpy(),
         )
-        for values, mine in group_rows(rows, columns)
+        for values, mine in group_rows(_table(found), columns)
     }
 
 

@@ -19,6 +19,7 @@ from tidelock.deliver.sink import SentChunk
 from tidelock.errors import ChunkRefused, InvalidOption, ObjectMissing
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store import layout
+from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
 
@@ -64,6 +65,7 @@ class Quarantine:
             datetime.now(UTC),
             chunk.generation,
         )
+        hit("quarantine.before_put")
         # The body first: what is listed can be sent again.
         self._objects.put(self._body(number), bytes(error.evidence.get("body", b"")))
         self._objects.put(f"{self._folder}/{number}.json", encode(refused))

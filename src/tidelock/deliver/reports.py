@@ -55,6 +55,11 @@ class DeliveryReport:
     def quarantined(self) -> int:
         return sum(one.quarantined for one in self.partitions)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something is left that a destination did not take."""
+        return self.action == "failed" or any(one.trouble for one in self.partitions)
+
     def __repr__(self) -> str:
         said = f", {self.reason}" if self.reason else ""
         return (

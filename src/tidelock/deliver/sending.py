@@ -32,6 +32,8 @@ class Taken:
     """One chunk that was sent."""
 
     chunk: SentChunk
+    rows: int
+    """Those that were handed over: fewer than planned if some were deleted before a replay."""
     size_bytes: int
     quarantined: int
 
@@ -67,10 +69,10 @@ class Sending:
                 with destination(self._definition, rows):
                     size_bytes = self._sink.write(chunk, rows)
             except ChunkRefused as error:
-                self._quarantine.put_aside(chunk, error)
-                yield Taken(chunk, 0, 1)
+                refused = self._quarantine.put_aside(chunk, error)
+                yield Taken(chunk, max(0, rows.count - refused.rows), 0, 1)
             else:
-                yield Taken(chunk, size_bytes, 0)
+                yield Taken(chunk, rows.count, size_bytes, 0)
 
     def _send_pieces(self, sink: PieceSink, chunks: Chunks) -> Iterator[Taken]:
         size_bytes = quarantined = 0
@@ -84,7 +86,7 @@ class Sending:
                     self._quarantine.put_aside(chunk, error)
                     quarantined += 1
                 if is_last:
-                    yield Taken(chunk, size_bytes, quarantined)
+                    yield Taken(chunk, chunk.rows, size_bytes, quarantined)
                     size_bytes = quarantined = 0
 
     def _divided(
@@ -121,11 +123,12 @@ def ahead(pool: ThreadPoolExecutor, items: Generator[T, None, None]) -> Generato
 
 
 class Rows:
-    """The rows of a chunk on their way; remembers if reading them is what failed."""
+    """The rows of a chunk on their way, counted; remembers if reading them is what failed."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._begun = False
+        self.count = 0
         self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -136,12 +139,14 @@ class Rows:
             hit("deliver.mid_chunk")
         self._begun = True
         try:
-            return next(self._batches)
+            batch = next(self._batches)
         except StopIteration:
             raise
         except BaseException as error:
             self.error = error
             raise
+        self.count += batch.num_rows
+        return batch
 
 
 @contextmanager

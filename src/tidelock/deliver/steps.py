@@ -58,4 +58,5 @@ def trouble_of(error: DestinationFailed, earlier: Trouble | None) -> Trouble:
         failures=failures,
         since=earlier.since if earlier else now,
         retry_at=now + timedelta(seconds=wait),
+        asked=asked is not None,
     )

@@ -100,9 +100,17 @@ class TableSink(ABC):
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         """Delete the rows with a higher value in a column, and set the mark, in one commit."""
 
+    @abstractmethod
+    def rows_above(self, column: str, after: int) -> int:
+        """How many rows have a higher value in a column, in the table as it was last loaded."""
+
     def held(self, schema: pa.Schema) -> pa.Schema:
         """A schema as the format holds it, without what the lake's storage notes in it."""
         return plain(schema)
+
+    def pass_over(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> None:
+        """A chunk that is there already is sent again: say again what was said of it."""
+        return
 
     # What they share
 
@@ -132,8 +140,9 @@ class TableSink(ABC):
             raise self._failed(
                 f"{self.place} has what comes up to {self._told(found.mark.until)}, and the lake "
                 f"goes on after {self._told(plan.after)}: one of them was put back, or the lake is "
-                f"a copy of the one that delivered. To replace what the table has by what this "
-                f"lake has, {_AGAIN}, with a position that both have"
+                "a copy of the one that delivered. To replace what the table has by what this "
+                "lake has, run `tidelock sink replay NAME --since POSITION --lose-rows`, with a "
+                "position that both have"
             )
         elif found.mark.generation < plan.generation and found.mark.until > plan.after:
             self._rewind(plan.after, mark)
@@ -143,6 +152,7 @@ class TableSink(ABC):
         if found is None:
             raise self._failed(f"{self.place} was removed while it was written to")
         if found.mark is not None and found.mark.has(chunk):
+            self.pass_over(chunk, rows)
             return 0
         added = self._fit(found, self.held(chunk.schema))
         # Whatever fails from here on may have been done: the table is read before the next try.

@@ -93,6 +93,8 @@ class Trouble:
     failures: int
     since: datetime
     retry_at: datetime
+    asked: bool = False
+    """Whether the destination itself said when, as Retry-After does."""
 
 
 @dataclass(frozen=True, slots=True)

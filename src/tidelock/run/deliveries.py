@@ -36,8 +36,12 @@ class Deliveries:
     def run(self, stop: threading.Event, tell: Callable[[DeliveryReport], None]) -> None:
         """Deliver what is due until `stop` is set; what is being sent then ends first."""
         with ThreadPoolExecutor(SINKS_AT_ONCE, thread_name_prefix="tidelock-sink") as pool:
+            begun = False
             while not stop.is_set():
                 try:
+                    if not begun:
+                        self._sinks.release_leftovers()
+                        begun = True
                     for definition in self._due():
                         work = pool.submit(self._deliver, definition, stop, tell)
                         self._running[definition.id] = work

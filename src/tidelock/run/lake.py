@@ -405,6 +405,8 @@ class Lake(StreamMethods, SinkMethods):
         if versions < 0:
             raise InvalidOption(f"versions is a count, not {versions}.", versions=versions)
         age = parse_duration(older_than, "an age")
+        if not dry_run:
+            self._sinks.release_leftovers()
         return collect(self._store, age, versions, dry_run, progress)
 
     def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:

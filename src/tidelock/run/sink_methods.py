@@ -123,10 +123,19 @@ class SinkMethods:
         self._sinks.drop(name)
 
     def replay(
-        self, name: str, *, partition: str | None = None, since: int = NOTHING
+        self,
+        name: str,
+        *,
+        partition: str | None = None,
+        since: int = NOTHING,
+        lose_rows: bool = False,
     ) -> SinkStatus:
-        """Let the next delivery send again what comes after a position."""
-        self._sinks.replay(name, partition, since)
+        """Let the next delivery send again what comes after a position.
+
+        Refused when that would take rows from the destination which the lake has no longer, unless
+        `lose_rows` says that they may go.
+        """
+        self._sinks.replay(name, partition, since, lose_rows=lose_rows)
         return self.sink_status(name)
 
     def resync_sink(self, name: str) -> SinkStatus:

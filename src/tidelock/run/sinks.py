@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from tidelock.deliver.delivering import Tick
 from tidelock.deliver.duty import on_duty
 from tidelock.deliver.files import FileSink
-from tidelock.deliver.holding import hold_changes, hold_name
+from tidelock.deliver.holding import hold_changes, hold_name, let_go
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
-from tidelock.deliver.partitions import check_partition_by
+from tidelock.deliver.partitions import check_partition_by, folder_of
 from tidelock.deliver.quarantine import Quarantine, Quarantined
 from tidelock.deliver.recovering import ask, state_of
+from tidelock.deliver.replaying import rows_lost, same_files
 from tidelock.deliver.reports import DeliveryReport, SinkStatus
 from tidelock.deliver.resending import Resent, discard, resend
 from tidelock.deliver.secrets import check_secrets
@@ -35,12 +35,10 @@ from tidelock.errors import (
     SinkStopped,
     TidelockError,
 )
-from tidelock.model.commit import TableState
 from tidelock.model.durations import parse_duration
 from tidelock.model.names import check_name, is_hidden, suggest
 from tidelock.model.sinks import (
     NOTHING,
-    Chunk,
     Feed,
     Lag,
     SinkDefinition,
@@ -50,14 +48,14 @@ from tidelock.model.sinks import (
     told,
     version_of,
 )
+from tidelock.run.sink_places import find_place, refuse_occupied, refuse_shared
+from tidelock.run.sink_starts import find_start, refuse_expired
 from tidelock.run.sink_statuses import status_of
 from tidelock.store import layout
 from tidelock.store.holds import hold_names, release_hold, take_hold
 from tidelock.store.log import Head
-from tidelock.store.sequences import find_stretches
 from tidelock.store.store import Store
 
-STARTS = "beginning, now, version:N"
 NEVER = threading.Event()
 
 
@@ -94,7 +92,7 @@ class Sinks:
         if is_hidden(state.name):
             raise head.tables.unknown(table)
         schema = self._store.files.schema(state.id, self._store.files.read(state), state.key)
-        position, snapshot = self._start(head, state, feed, start)
+        position, snapshot = find_start(self._store, head, state, feed, start)
         definition = SinkDefinition(
             name=name,
             id=layout.new_id(name),
@@ -103,7 +101,7 @@ class Sinks:
             branch=head.branch.name,
             branch_id=head.branch.id,
             kind=kind,
-            to=self._place(kind, to),
+            to=find_place(self._store.location, kind, to),
             feed=feed,
             partition_by=check_partition_by(partition_by, schema.shown),
             schedule=schedule,
@@ -114,42 +112,13 @@ class Sinks:
             actor=self._store.actor,
             created=datetime.now(UTC),
         )
-        open_sink(definition).close()
+        refuse_shared(definition, [one for one in self.ledger.definitions() if one.name != name])
+        with closing(open_sink(definition)) as sink:
+            refuse_occupied(sink)
         self.ledger.create(definition, SinkState(0, position))
         if feed == "changes":
             hold_changes(self._store, definition, head.branch, version_of(position))
         return definition
-
-    def _place(self, kind: str, to: str) -> str:
-        """Where to deliver, in a form that means the same to every process."""
-        if not to:
-            raise InvalidOption("to='' is no place to deliver to. Name one.", to=to)
-        if kind == "http" or ":" in kind or "://" in to:
-            return to
-        path = Path(to).absolute()
-        lake = self._store.location
-        if lake.kind == "file" and path.is_relative_to(Path(lake.uri).absolute()):
-            raise InvalidOption(
-                f"{to} is inside the lake, whose folders are its own. Choose another place.", to=to
-            )
-        return str(path)
-
-    def _start(
-        self, head: Head, table: TableState, feed: Feed, start: str
-    ) -> tuple[int, int | None]:
-        """The position before what is delivered first, and the version of a first snapshot."""
-        if start == "beginning":
-            if feed == "inserts":
-                return NOTHING, None
-            return end_of(head.version - 1), head.version
-        version = head.version if start == "now" else _version(start, head)
-        if feed == "changes":
-            return end_of(version), None
-        then = self._store.log.tables_at(head.branch, version).same(table)
-        if then is None:
-            return NOTHING, None
-        stretches = find_stretches(self._store.files.read(then))
-        return (stretches[-1].last if stretches else NOTHING), None
 
     def drop(self, name: str) -> None:
         self._store.refuse_read_only()
@@ -206,19 +175,44 @@ class Sinks:
                 reports.append(failed(definition, error))
         return reports
 
+    def release_leftovers(self) -> None:
+        """Release what a plan held whose deliverer died when all of it was delivered.
+
+        Nothing is new then, so that no delivery would look; whoever collects garbage does, and
+        whoever begins to deliver by schedule.
+        """
+        names = hold_names(self._store.objects)
+        for definition in self.ledger.definitions() if names else ():
+            kept = hold_name(definition, "changes")
+            mine = [one for one in names if one.startswith(hold_name(definition, ""))]
+            if all(one == kept for one in mine):
+                continue
+            # A sink that is busy, or cannot tell where it stands, is left as it is.
+            with suppress(TidelockError), on_duty(self._store, definition):
+                standing = self.ledger.standing(definition)
+                if standing.open is None:
+                    let_go(self._store, definition, standing.state)
+
     def last_delivery(self, definition: SinkDefinition) -> datetime:
         """When a delivery was last planned; when the sink was made, if none was."""
         return self.ledger.last_planned(definition) or definition.created
 
-    def replay(self, name: str, partition: str | None, since: int) -> SinkState:
+    def replay(
+        self, name: str, partition: str | None, since: int, *, lose_rows: bool = False
+    ) -> SinkState:
         """Send again what comes after a position: of one partition, or of all."""
         self._store.refuse_read_only()
         definition = self.ledger.definition(name)
         with on_duty(self._store, definition), closing(open_sink(definition)) as sink:
-            return self._replay(definition, sink, partition, since)
+            return self._replay(definition, sink, partition, since, lose_rows)
 
     def _replay(
-        self, definition: SinkDefinition, sink: Sink, partition: str | None, since: int
+        self,
+        definition: SinkDefinition,
+        sink: Sink,
+        partition: str | None,
+        since: int,
+        lose_rows: bool,
     ) -> SinkState:
         if definition.feed == "changes":
             since = max(definition.start, end_of(since))
@@ -238,6 +232,9 @@ class Sinks:
         there = sink.check_replay() if isinstance(sink, TableSink) else 0
         again = max(state.generation, there) + 1
         state = replace(state, generation=again, seen=0, fragment=-1)
+        if isinstance(sink, FileSink):
+            partition = _delivered_partition(definition, sink, partition, since)
+        self._refuse_losses(definition, sink, partition, since, lose_rows)
         self._discard_covered(definition, partition, since)
         if isinstance(sink, FileSink):
             return self._replay_files(definition, sink, state, partition, since)
@@ -246,6 +243,33 @@ class Sinks:
             return self.ledger.restart(definition, replace(state, lagging=lagging))
         behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
         return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
+
+    def _refuse_losses(
+        self,
+        definition: SinkDefinition,
+        sink: Sink,
+        partition: str | None,
+        since: int,
+        lose_rows: bool,
+    ) -> None:
+        """What is sent again must be there to be sent."""
+        head = self._head(definition)
+        table = next((t for t in head.tables.states() if t.id == definition.table_id), None)
+        if table is None:
+            return
+        if definition.feed == "changes":
+            refuse_expired(self._store, head, table, definition, version_of(since))
+        lost = rows_lost(self._store, definition, sink, table, partition, since)
+        if lost and not lose_rows:
+            raise InvalidOption(
+                f"{lost} {'row' if lost == 1 else 'rows'} that sink {definition.name!r} delivered "
+                f"after {since} {'is' if lost == 1 else 'are'} no longer in table "
+                f"{definition.table!r}: a replay sends what is there now, and {definition.to} "
+                "would lose them. Replay since a later position, or let them go: "
+                "lose_rows=True, --lose-rows.",
+                sink=definition.name,
+                rows=lost,
+            )
 
     def _discard_covered(
         self, definition: SinkDefinition, partition: str | None, since: int
@@ -267,13 +291,6 @@ class Sinks:
         manifest = sink.manifest()
         if (manifest.left_by if manifest else None) not in (state.left_by or ("", None)):
             return self._replace_files(definition, sink, state, partition, since)
-        known = sorted({one.partition for one in sink.listed() if one.until > since})
-        if partition is not None and partition not in known:
-            raise InvalidOption(
-                f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
-                f"{told(definition.feed, since)}. {suggest(partition, known)}",
-                partition=partition,
-            )
         if manifest is not None:
             # Of a plan that is given up here, its files tell whether it had ended.
             self.ledger.forget_progress(definition)
@@ -283,7 +300,7 @@ class Sinks:
                 behind = {path: Lag(at, again=floor) for path, at in manifest.lagging.items()}
                 state = replace(state, watermark=manifest.watermark, lagging=behind)
         head = self._head(definition)
-        again = _same_files(sink, partition, since, head.version)
+        again = same_files(sink, partition, since, head.version)
         self._refuse_behind(definition, state, again)
         name = hold_name(definition, head.version)
         take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
@@ -385,26 +402,20 @@ class Sinks:
         return discard(self._store, self.ledger.definition(name), number)
 
 
-def _version(start: str, head: Head) -> int:
-    word, _, number = start.partition(":") if isinstance(start, str) else ("", "", "")
-    if word != "version" or not number.isdigit() or int(number) > head.version:
+def _delivered_partition(
+    definition: SinkDefinition, sink: FileSink, partition: str | None, since: int
+) -> str | None:
+    """A partition by its path, which may be given as its folder is named."""
+    if partition is None:
+        return None
+    known = sorted({one.partition for one in sink.listed() if one.until > since})
+    found = {folder_of(path): path for path in known}.get(partition, partition)
+    if found not in known:
         raise InvalidOption(
-            f"start={start!r} is none of {STARTS}, where N is a version from 0 to {head.version}.",
-            start=start,
+            f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
+            f"{told(definition.feed, since)}. {suggest(partition, known)}",
+            partition=partition,
         )
-    return int(number)
-
-
-def _same_files(sink: FileSink, partition: str | None, since: int, version: int) -> dict[str, Lag]:
-    """The files that hold what is to be sent again, each to be written in its place."""
-    again: dict[str, list[Chunk]] = {}
-    for one in sink.listed():
-        if one.until > since and partition in (None, one.partition):
-            again.setdefault(one.partition, []).append(Chunk(one.after, one.until, one.rows))
-    found = {}
-    for path, chunks in again.items():
-        ordered = tuple(sorted(chunks, key=lambda chunk: chunk.after))
-        found[path] = Lag(ordered[0].after, ordered, version)
     return found
 
 

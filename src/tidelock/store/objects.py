@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeAlias
+from typing import IO, NoReturn, Protocol, TypeAlias
 
 from obstore.exceptions import (
     AlreadyExistsError,
@@ -473,10 +473,10 @@ class ObstoreObjects:
         except _FAILURES as error:
             self._raise(error, "put", key)
 
-    def put_file(self, key: str, path: Path) -> None:
+    def put_file(self, key: str, file: IO[bytes]) -> None:
         """Like put, with the content of a file, which may be too large for one request."""
         try:
-            self._store.put(check_key(key), path)
+            self._store.put(check_key(key), file)
         except _FAILURES as error:
             self._raise(error, "put", key)
 

@@ -1,27 +1,30 @@
 """Posts: duties that one process at a time has, such as refreshing what is due.
 
 Owns: a sequence of numbered objects for each post. The highest number holds the post for as long as
-its lease is renewed; whoever finds that lease expired takes the post by creating the next number,
-which exactly one does.
+its lease is renewed; whoever finds that lease expired, or its holder dead, takes the post by
+creating the next number, which exactly one does.
 
     _tidelock/posts/<name>/<number>.json
 
 Invariant: of two processes at most one holds a post and knows it; a holder that was suspended finds
 out at its next renewal, before it acts again.
-After a crash: the lease runs out, and the next one takes over.
+After a crash: the next one on the same machine takes over at once, for it sees that the holder is
+dead; one on another machine does when the lease has run out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 
 from tidelock.errors import ObjectExists, ObjectMissing, StoreError
 from tidelock.store import layout
 from tidelock.store.intents import expired, owner_name, store_now
 from tidelock.store.objects import ObjectInfo, Objects
+from tidelock.store.processes import UNKNOWN, has_died, own_process
 from tidelock.store.records import decode, encode
 
 
@@ -30,6 +33,11 @@ class Holder:
     owner: str
     lease_seconds: float
     released: bool = False
+    process: str = UNKNOWN
+    """Which process it is, as processes.py names them."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """When its lease runs out unless it is renewed: told to whoever asks, and not written."""
     format: int = 1
 
 
@@ -41,6 +49,7 @@ class Post:
         self._folder = f"{layout.POSTS}/{layout.encode(name)}"
         self._lease_seconds = lease_seconds
         self._held: str | None = None
+        self._since: datetime | None = None
 
     def take(self) -> Holder | None:
         """Take the post; None when it is ours, else whoever holds it."""
@@ -49,11 +58,13 @@ class Post:
         if newest is not None:
             holder = self._holder(newest)
             if holder is not None and not self._is_free(newest, holder):
-                return holder
+                end = newest.modified + timedelta(seconds=holder.lease_seconds)
+                return replace(holder, until=end)
             number = int(newest.key.rsplit("/", 1)[1].removesuffix(".json")) + 1
         key = f"{self._folder}/{number:020d}.json"
         try:
-            self._objects.put_new(key, encode(Holder(owner_name(), self._lease_seconds)))
+            self._since = datetime.now(UTC)
+            self._objects.put_new(key, encode(self._own()))
         except ObjectExists:
             return self.take()
         self._held = key
@@ -66,13 +77,12 @@ class Post:
         if self._held is None or newest is None or newest.key != self._held:
             self._held = None
             return False
-        self._objects.put(self._held, encode(Holder(owner_name(), self._lease_seconds)))
+        self._objects.put(self._held, encode(self._own()))
         return True
 
     def release(self) -> None:
         if self._held is not None:
-            gone = Holder(owner_name(), self._lease_seconds, released=True)
-            self._objects.put(self._held, encode(gone))
+            self._objects.put(self._held, encode(replace(self._own(), released=True)))
             self._held = None
 
     @contextmanager
@@ -103,6 +113,9 @@ class Post:
             with suppress(StoreError):
                 self.release()
 
+    def _own(self) -> Holder:
+        return Holder(owner_name(), self._lease_seconds, process=own_process(), since=self._since)
+
     def _newest(self) -> ObjectInfo | None:
         return max(self._objects.list(self._folder), key=lambda info: info.key, default=None)
 
@@ -113,7 +126,9 @@ class Post:
             return None
 
     def _is_free(self, info: ObjectInfo, holder: Holder) -> bool:
-        return holder.released or expired(info, holder.lease_seconds, store_now(self._objects))
+        if holder.released or has_died(holder.process):
+            return True
+        return expired(info, holder.lease_seconds, store_now(self._objects))
 
     def _forget_before(self, key: str) -> None:
         for info in self._objects.list(self._folder):

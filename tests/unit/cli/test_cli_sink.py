@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.command_line import Cli
 
+import tidelock
+
 
 @pytest.fixture
 def sink(shop: Cli) -> Cli:
@@ -54,6 +56,29 @@ def test_a_paused_sink_gets_nothing_until_it_is_resumed(sink: Cli) -> None:
     assert "disk is full" in sink("sink", "status", "files").out
     sink("sink", "resume", "files")
     assert deliver(sink) == ("delivered", 2)
+    sink("sink", "pause", "files")
+    # Also when there is nothing to deliver.
+    assert deliver(sink) == ("paused", 0)
+
+
+def test_the_status_of_the_lake_tells_how_many_sinks_need_a_look(sink: Cli) -> None:
+    assert "1 sink: tidelock sink list" in sink("status").out
+    sink("sink", "add", "other", "--table", "orders", "--kind", "csv", "--to", "other")
+    sink("sink", "pause", "other")
+    assert "2 sinks, of which 1 paused: tidelock sink list" in sink("status").out
+    found = sink("status", "--json").document["sinks"]
+    assert found == [{"name": "files", "state": "behind"}, {"name": "other", "state": "paused"}]
+
+
+def test_a_replay_that_takes_rows_away_wants_a_word(sink: Cli) -> None:
+    deliver(sink)
+    with tidelock.open("shop.lake") as lake:
+        lake.run(lambda tx: tx.delete("orders", where="id = 1"))
+    refused = sink("sink", "replay", "files", code=3)
+    assert "1 row that sink 'files' delivered" in refused.err
+    sink("sink", "replay", "files", "--lose-rows")
+    assert deliver(sink) == ("delivered", 1)
+    assert delivered() == [2]
 
 
 def test_a_replay_writes_the_same_files_again(sink: Cli) -> None:

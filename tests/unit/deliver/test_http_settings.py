@@ -121,6 +121,15 @@ def test_a_secret_that_no_header_can_carry_is_not_repeated(
     assert VALUE not in str(caught.value)
 
 
+def test_basic_auth_without_a_colon_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PAIR", VALUE)
+    with pytest.raises(InvalidOption, match="user:password") as caught:
+        HttpSettings.of(HTTPS, {"basic_auth": "env:PAIR"}).credentials()
+    assert VALUE not in str(caught.value)
+
+
 def test_whatever_form_a_secret_is_repeated_in_it_is_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -188,6 +188,21 @@ def test_a_slice_of_rows_gives_the_lines_of_those_rows(offset: int) -> None:
     assert join_lines(encode_lines(rows.slice(0, 0))) == b""
 
 
+def test_numbers_that_json_does_not_know_are_text_and_zero_keeps_its_sign() -> None:
+    values = [math.nan, math.inf, -math.inf, -0.0, 0.0, 0.1, 1e300, None]
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(values, from_pandas=False)})
+    assert bytes(join_lines(encode_lines(rows))).decode().split() == [
+        '{"x":"NaN"}',
+        '{"x":"Infinity"}',
+        '{"x":"-Infinity"}',
+        '{"x":-0}',
+        '{"x":0}',
+        '{"x":0.1}',
+        '{"x":1e+300}',
+        '{"x":null}',
+    ]
+
+
 def test_names_and_rows_without_columns_are_json_too() -> None:
     rows = pa.RecordBatch.from_pydict({'a "b"\\\n': [1], "größe": ["x"]})
     assert json.loads(join_lines(encode_lines(rows))) == {'a "b"\\\n': 1, "größe": "x"}

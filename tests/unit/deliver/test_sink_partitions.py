@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tidelock.deliver.partitions import (
     NULL,
     check_partition_by,
+    folder_of,
     group_rows,
     path_of,
     texts_of,
@@ -44,6 +45,29 @@ def test_a_path_gives_its_values_back_and_is_a_key_of_every_store(values: list[s
     assert path.isascii()
     assert path.isprintable()
     check_key(f"{path}/0.parquet")
+
+
+@given(st.lists(st.text(min_size=20, max_size=30), min_size=1, max_size=2), st.integers(1, 40))
+def test_folders_have_names_that_fit_and_are_told_apart(texts: list[str], times: int) -> None:
+    path = path_of(["g", "h"][: len(texts)], [text * times for text in texts])
+    folder = folder_of(path)
+    assert all(len(name) <= 255 for name in folder.split("/"))
+    assert len(folder.split("/")) == len(texts)
+    if all(len(name) <= 255 for name in path.split("/")):
+        assert folder == path
+    else:
+        assert folder != folder_of(
+            path_of(["g", "h"][: len(texts)], [f"{t * times}x" for t in texts])
+        )
+        # Whoever knows the rule cannot make a value that lands in the folder of another.
+        assert folder_of(path_of(["g"], [folder.split("/")[0].removeprefix("g=")])) != folder
+        check_key(f"{folder}/0.parquet")
+
+
+def test_the_name_of_a_long_folder_stays_what_it_was() -> None:
+    name = folder_of(path_of(["region"], ["é" * 300]))
+    assert name.startswith("region=%C3%A9%C3%A9")
+    assert name.endswith("%C3%~10b1e2d442f6f03fc5cb948b0d27985e")
 
 
 def test_every_odd_value_is_a_partition_of_its_own() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lakes import collect_all
 
 import tidelock
 from tidelock import errors
@@ -39,6 +40,39 @@ def test_a_place_is_named_and_is_not_the_lake(lake: Lake, tmp_path: Path) -> Non
         with pytest.raises(errors.InvalidOption, match="place"):
             lake.create_sink("s", table="o", kind="jsonl", to=to)
     lake.create_sink("s", table="o", kind="jsonl", to=str(tmp_path / "lake-out"))
+
+
+def test_a_place_of_another_sink_of_the_lake_is_refused_at_once(lake: Lake, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    lake.create_sink("s", table="o", kind="jsonl", to=str(place / "a"))
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    same = (str(place / "a"), f"file://{place}/a/", str(place / "a" / "b"), str(place), f"{link}/a")
+    for to in same:
+        for kind in ("csv", "delta"):
+            with pytest.raises(errors.InvalidOption, match="Sink 's' delivers to"):
+                lake.create_sink("t", table="o", kind=kind, to=to)
+    lake.create_sink("t", table="o", kind="csv", to=str(place / "ab"))
+    for name in ("u", "v"):
+        lake.create_sink(name, table="o", kind="http", to="http://127.0.0.1:1/rows")
+
+
+def test_a_file_is_no_place_for_files(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    for to in (f"{tmp_path}/out", f"{tmp_path}/out/below", f"file://{tmp_path}/out"):
+        for kind in ("csv", "iceberg"):
+            with pytest.raises(errors.InvalidOption, match=r"out is a file\. Name a folder"):
+                lake.create_sink("s", table="o", kind=kind, to=to)
+    with pytest.raises(errors.InvalidOption, match="inside the lake"):
+        lake.create_sink("s", table="o", kind="csv", to=f"file://{tmp_path}/lake/out")
+
+
+def test_a_kind_that_there_is_not_is_told_with_those_there_are_once(lake: Lake) -> None:
+    for kind in ("quux", "parquett"):
+        with pytest.raises(errors.InvalidOption) as caught:
+            lake.create_sink("s", table="o", kind=kind, to="nowhere")
+        assert caught.value.message.count("'parquet'" if kind != "quux" else "parquet") == 1
+        assert "module:name" in caught.value.message
 
 
 def test_a_sink_of_ones_own_that_lacks_something_is_refused(lake: Lake) -> None:
@@ -77,3 +111,28 @@ def test_a_sink_of_changes_that_lost_nothing_is_not_sent_again(lake: Lake, tmp_p
             lake.resync_sink("s")
         lake.deliver("s")
     assert lake.sink_status("s").state == "current"
+
+
+@pytest.mark.parametrize("feed", ["inserts", "changes"])
+def test_a_start_that_is_no_longer_kept_is_refused_and_the_oldest_is_named(
+    lake: Lake, tmp_path: Path, feed: Any
+) -> None:
+    for n in range(10, 14):
+        lake.run(lambda tx, n=n: tx.append("o", [{"id": n, "g": "d"}]))
+    newest = lake.snapshot().version
+    to = str(tmp_path / "out")
+    lake.create_sink("w", table="o", kind="jsonl", to=to, feed=feed, start=f"version:{newest - 3}")
+    assert lake.deliver("w").rows == 3
+    lake.drop_sink("w")
+    collect_all(lake)
+    with pytest.raises(errors.InvalidOption, match=rf"oldest .* version:{newest}") as caught:
+        lake.create_sink(
+            "s", table="o", kind="jsonl", to=f"{to}-2", feed=feed, start=f"version:{newest - 1}"
+        )
+    oldest = caught.value.evidence["oldest"]
+    assert not list(lake.sinks())
+    lake.create_sink(
+        "s", table="o", kind="jsonl", to=f"{to}-2", feed=feed, start=f"version:{oldest}"
+    )
+    lake.run(lambda tx: tx.append("o", [{"id": 20, "g": "d"}]))
+    assert lake.deliver("s").rows == 1
