@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from tidelock.model.streams import UPSTREAM, Consistency, RefreshMode, SchedulePolicy
 
@@ -36,6 +36,11 @@ class StreamTableFunction:
 _noted: ContextVar[list[StreamTableFunction] | None] = ContextVar("noted", default=None)
 
 
+@overload
+def stream_table(function: Callable[[], str], /) -> StreamTableFunction: ...
+
+
+@overload
 def stream_table(
     *,
     name: str | None = None,
@@ -43,7 +48,19 @@ def stream_table(
     refresh_mode: RefreshMode = "auto",
     consistency: Consistency = "atomic",
     schedule_policy: SchedulePolicy = "fastest",
-) -> Callable[[Callable[[], str]], StreamTableFunction]:
+) -> Callable[[Callable[[], str]], StreamTableFunction]: ...
+
+
+def stream_table(
+    function: Callable[[], str] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    schedule: str | None = UPSTREAM,
+    refresh_mode: RefreshMode = "auto",
+    consistency: Consistency = "atomic",
+    schedule_policy: SchedulePolicy = "fastest",
+) -> StreamTableFunction | Callable[[Callable[[], str]], StreamTableFunction]:
     """Define a stream table by a function that takes nothing and returns a Spark SQL query.
 
     `name` is the function's own unless it is given. `schedule` is a duration, a cron expression,
@@ -69,7 +86,7 @@ def stream_table(
             noted.append(made)
         return made
 
-    return define
+    return define if function is None else define(function)
 
 
 @contextmanager

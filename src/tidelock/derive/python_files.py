@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,12 +34,17 @@ def read_python(file: Path, data: bytes, namespace: Namespace) -> list[Written]:
     _refuse_pipelines(file, tree)
     if not _mentions_decorator(tree):
         return []
-    module = ModuleType(file.stem)
+    # No statement can import a module of this name; a dataclass looks its own up.
+    module = ModuleType(f"definitions in {file}")
     module.__file__ = str(file)
     code = compile(data, str(file), "exec", dont_inherit=True)
-    with noting() as noted, _naming_lines(file, 1, "The file"):
-        exec(code, module.__dict__)
-    return [_read_function(file, made, namespace) for made in noted]
+    sys.modules[module.__name__] = module
+    try:
+        with noting() as noted, _naming_lines(file, 1, "The file"):
+            exec(code, module.__dict__)
+        return [_read_function(file, made, namespace) for made in noted]
+    finally:
+        del sys.modules[module.__name__]
 
 
 def why_no_tables(file: Path, data: bytes) -> str:

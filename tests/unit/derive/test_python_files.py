@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,30 @@ def test_functions_made_in_a_loop_are_all_defined(folder: Path) -> None:
     assert [one.name for one in read_definitions(folder)] == ["sales_eu", "sales_us"]
 
 
+def test_the_decorator_needs_no_parentheses(folder: Path) -> None:
+    (folder / "a.py").write_text(
+        "import tidelock\n@tidelock.stream_table\ndef totals():\n    return 'SELECT 1 AS a'\n"
+    )
+    assert [one.name for one in read_definitions(folder)] == ["totals"]
+    assert (
+        "decorates a function, not str"
+        in refused(folder, "import tidelock\ntidelock.stream_table('totals')\n").message
+    )
+
+
+def test_a_file_may_have_classes_that_look_their_module_up(folder: Path) -> None:
+    (folder / "json.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from typing import ClassVar\nimport json\nimport tidelock\n"
+        "@dataclass\nclass Region:\n    name: str\n    all: ClassVar[int] = 1\n"
+        "@tidelock.stream_table\ndef totals():\n"
+        "    return f'SELECT {json.dumps(Region(name=1).name)} AS a'\n"
+    )
+    (totals,) = read_definitions(folder)
+    assert totals.definition.query == "SELECT 1 AS a"
+    assert not [name for name in sys.modules if str(folder) in name]
+
+
 def test_a_file_that_defines_nothing_is_not_executed(folder: Path) -> None:
     (folder / "a.py").write_text("raise RuntimeError('setup.py and the like')\n")
     assert read_definitions(folder) == ()
@@ -97,7 +122,7 @@ OPENING = "import tidelock\n@tidelock.stream_table()\n"
         (OPENING + "def t():\n    return 1\nimport sys\nsys.exit()\n", 6, "SystemExit"),
         (OPENING + "def t():\n    return 1\nimport no_such_module\n", 5, "no_such_module"),
         (OPENING + "class T:\n    pass\n", 2, "decorates a function, not type"),
-        ("import tidelock\n@tidelock.stream_table\ndef t():\n    pass\n", 2, "stream_table()"),
+        ("import tidelock\n@tidelock.stream_table\ndef t():\n    pass\n", 2, "returned NoneType"),
         ("import tidelock\n\n@tidelock.stream_table(shedule='1m')\ndef t(): pass", 3, "shedule"),
         ("import tidelock\n@tidelock.stream_table(schedule=5)\ndef t(): return 'SELECT 1'", 2, "5"),
         (
