@@ -14,7 +14,7 @@ import decimal
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,14 @@ LOOKUP_PART_KEYS = 256
 """Lists of more keys than this are looked up in parts, on several cores."""
 
 
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Match:
     """Rows of a table whose key is among the given ones, each with the given key's position."""
 
-    positions: npt.NDArray[np.int64]
+    positions: Positions
     row_ids: Addresses
     addresses: Addresses
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -52,16 +52,23 @@ class _Hint:
 
 
 class Log:
-    def __init__(self, objects: Objects) -> None:
+    def __init__(
+        self, objects: Objects, recent: Callable[[str], int] = lambda branch_id: 0
+    ) -> None:
+        """`recent` may give the number of a recent record of a branch."""
         self._objects = objects
+        self._recent = recent
         self._lock = threading.Lock()
         self._heads: dict[str, Head] = {}
         self._put_began: dict[str, float] = {}
         self._records: OrderedDict[tuple[str, int], Record] = OrderedDict()
 
-    def head(self, branch: BranchRef) -> Head:
-        """The newest head, other processes' commits included; BranchDeleted when it is closed."""
-        return _open(self._newest(branch))
+    def head(self, branch: BranchRef, hint: int = 0) -> Head:
+        """The newest head, other processes' commits included; BranchDeleted when it is closed.
+
+        `hint` may be the number of a recent record, so that those before it are not read.
+        """
+        return _open(self._newest(branch, hint))
 
     def is_closed(self, branch: BranchRef) -> bool:
         return self._newest(branch).closed
@@ -83,14 +90,14 @@ class Log:
         known = self._heads.get(branch.id)
         return self.head(branch) if known is None else _open(known)
 
-    def _newest(self, branch: BranchRef) -> Head:
-        head = self._look_up(branch)
+    def _newest(self, branch: BranchRef, hint: int = 0) -> Head:
+        head = self._look_up(branch, hint)
         # A tag's line of commits and its branch are one log under two names.
         return head if head.branch == branch else replace(head, branch=branch)
 
-    def _look_up(self, branch: BranchRef) -> Head:
+    def _look_up(self, branch: BranchRef, hint: int) -> Head:
         asked = time.monotonic()
-        head = self._heads.get(branch.id) or self._find(branch)
+        head = self._skip_to(hint, self._heads.get(branch.id) or self._find(branch))
         steps = 0
         while not head.closed:
             record = self._read(branch.id, head.version + 1)
@@ -101,9 +108,19 @@ class Log:
                 # A put of ours that began after the question won, so nothing older is missing.
                 return head
             steps += 1
+            if steps == 1:
+                # Where there is one that we did not know, there may be many.
+                head = self._skip_to(self._recent(branch.id), head)
             if steps == WALK_MAX:
                 head = self._find_by_listing(branch) or head
         return self._remember(head)
+
+    def _skip_to(self, number: int, head: Head) -> Head:
+        """The head at a record of this number, if it is there and that is not the next anyway."""
+        if number <= head.version + 1:
+            return head
+        record = self._read(head.branch.id, number)
+        return head if record is None else self._remember(_head_at(head.branch, record))
 
     def append(self, head: Head, commits: tuple[Commit, ...]) -> Head:
         """Publish commits on top of a head: the one create-only put that makes them visible.

@@ -173,6 +173,7 @@ class Maintenance:
             self._store.actor,
             "maintenance",
             f"{what} of {self.staged.state.name}",
+            own_id=True,
         )
         try:
             return self._store.publisher.publish(pending)

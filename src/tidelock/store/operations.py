@@ -26,10 +26,12 @@ from lance.fragment import FragmentMetadata
 
 from tidelock.errors import BrokenInvariant, DuplicateKey
 from tidelock.model.schema import TableSchema
-from tidelock.store.keys import Match, match_keys, rows_by_id
+from tidelock.store.keys import Match, Positions, match_keys, rows_by_id
 from tidelock.store.refusals import OFFENDERS_MAX, tell_keys, tell_value
 from tidelock.store.tables import Addresses, Dataset, TableFiles, with_row_ids
 
+WRITTEN_AHEAD_ROWS_MAX = 64
+"""So few rows are written before their turn, in case that they need not be written again."""
 KEEP_IN_MEMORY_BYTES = 32 * 1024 * 1024
 """Larger sources are read back from their staged fragments when they are needed again."""
 
@@ -111,7 +113,17 @@ class Upsert:
     survives_data_changes: bool = True
     own_fragments: frozenset[int] = frozenset()
     """Fragments of earlier chunks of the same input: a match in one is a duplicate key."""
-    _written: tuple[Match, list[FragmentMetadata]] | None = None
+    _written: tuple[Positions, list[FragmentMetadata]] | None = None
+    """The order in which the rows were written, and as what."""
+
+    def write(self, files: TableFiles, target: Target, base: Dataset) -> None:
+        """Write few rows as they come, before it is known which of them are there already.
+
+        They are written again if some are and some are not, for those that are come first.
+        """
+        rows = self.source()
+        if self._written is None and rows.num_rows <= WRITTEN_AHEAD_ROWS_MAX:
+            self._written = (np.arange(rows.num_rows), files.write(base, rows))
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         rows = self.source()
@@ -133,16 +145,12 @@ class Upsert:
     def _write(
         self, files: TableFiles, base: Dataset, rows: pa.Table, match: Match
     ) -> list[FragmentMetadata]:
-        if self._written is not None:
-            earlier, fragments = self._written
-            if _same(earlier, match):
-                return fragments
-        if len(match):
-            others = np.setdiff1d(np.arange(rows.num_rows), match.positions)
-            rows = rows.take(pa.array(np.concatenate([match.positions, others])))
-        fragments = with_row_ids(files.write(base, rows), match.row_ids)
-        self._written = (match, fragments)
-        return fragments
+        order = _replaced_first(match, rows.num_rows)
+        if self._written is None or not np.array_equal(self._written[0], order):
+            if len(match):
+                rows = rows.take(pa.array(order))
+            self._written = (order, files.write(base, rows))
+        return with_row_ids(self._written[1], match.row_ids)
 
 
 @dataclass
@@ -262,7 +270,9 @@ def read_fragments(
     return dataset.scanner(columns=columns, fragments=fragments).to_table()
 
 
-def _same(one: Match, other: Match) -> bool:
-    return np.array_equal(one.positions, other.positions) and np.array_equal(
-        one.row_ids, other.row_ids
-    )
+def _replaced_first(match: Match, count: int) -> Positions:
+    """The positions of rows, those that replace another before the others."""
+    if not len(match):
+        return np.arange(count)
+    others = np.setdiff1d(np.arange(count), match.positions)
+    return np.concatenate([match.positions, others])

@@ -35,7 +35,7 @@ from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
 from tidelock.store.log import GROUP_MAX, Head, Log
 from tidelock.store.operation_ids import find_commit
 from tidelock.store.precedence import Precedence
-from tidelock.store.turns import Turns
+from tidelock.store.turns import Turn, Turns
 
 PUT_ATTEMPTS_MAX = 4
 PUT_PAUSE_SECONDS = 0.05
@@ -70,6 +70,8 @@ class Pending:
     kind: Kind
     message: str
     properties: dict[str, Any] = field(default_factory=dict)
+    own_id: bool = False
+    """Whether its operation id was made for it, so that no other attempt has it."""
     sealed: bool = False
     """Whether healing may publish this once its writer has lost its lease."""
     commit: Commit | None = None
@@ -80,6 +82,11 @@ class Pending:
     @property
     def settled(self) -> bool:
         return self.commit is not None or self.error is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody else can have published it."""
+        return self.own_id and not self.sealed
 
     def call(self) -> None:
         if self.called.locked():
@@ -189,8 +196,8 @@ class Publisher:
         try:
             queue.join(pending)
             while not pending.settled:
-                with self._turns.taken(pending.base.branch.id) as waited:
-                    self._publish_group(queue.take(), heads, waited)
+                with self._turns.taken(pending.base.branch.id) as turn:
+                    self._publish_group(queue.take(), heads, turn)
         finally:
             # Also when interrupted: nobody may publish what its caller was told has failed.
             queue.leave(pending)
@@ -199,10 +206,10 @@ class Publisher:
         return pending.result()
 
     def _publish_group(
-        self, group: list[Pending], heads: list[tuple[Head, Head]], waited: bool
+        self, group: list[Pending], heads: list[tuple[Head, Head]], turn: Turn
     ) -> None:
         try:
-            self._run(group, heads, waited)
+            self._run(group, heads, turn)
         except OutcomeUnknown as error:
             for pending in _unsettled(group):
                 pending.error = _unknown(pending, error.message)
@@ -218,17 +225,19 @@ class Publisher:
             for pending in group:
                 pending.call()
 
-    def _run(self, group: list[Pending], heads: list[tuple[Head, Head]], waited: bool) -> None:
+    def _run(self, group: list[Pending], heads: list[tuple[Head, Head]], turn: Turn) -> None:
         head = self._log.newer_of(max((p.base for p in group), key=lambda base: base.version))
-        if waited:
+        newest = turn.newest()
+        others = turn.waited or newest > head.record
+        if others:
             # Another process published meanwhile: a put on top of what we know would lose.
-            head = self._log.head(head.branch)
+            head = self._log.head(head.branch, newest)
         lost = 0
         looked_until = {pending: pending.base.version for pending in group}
         while True:
             for pending in _unsettled(group):
                 # Whatever was published since this transaction began may be its own commit.
-                if looked_until[pending] < head.version:
+                if not pending.is_new and looked_until[pending] < head.version:
                     since = looked_until[pending]
                     pending.commit = find_commit(self._log, head, pending.operation_id, since)
                     looked_until[pending] = head.version
@@ -244,11 +253,12 @@ class Publisher:
                     # Rivals that wait a random while meet less often.
                     time.sleep(random.uniform(0, LOST_PAUSE_SECONDS * min(lost, 10)))
                 continue
+            turn.leave(after.record)
             for pending, commit in zip(commits, stored, strict=True):
                 pending.commit = commit
             branch_id = head.branch.id
             expected = self._rivals.get(branch_id, 0) - 1
-            self._rivals[branch_id] = RIVALS_EXPECTED if waited or lost else max(0, expected)
+            self._rivals[branch_id] = RIVALS_EXPECTED if others or lost else max(0, expected)
             heads.append((head, after))
             if not _unsettled(group):
                 return

@@ -16,7 +16,7 @@ from tidelock.model.commit import Kind, TableChange, Tables, TableState
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import PUBLISHING, StreamState
 from tidelock.store.faults import hit
-from tidelock.store.operations import Append, Counts, Operation, Target
+from tidelock.store.operations import Append, Counts, Operation, Target, Upsert
 from tidelock.store.tables import Dataset, TableFiles
 
 
@@ -102,7 +102,7 @@ class StagedTable:
     def write(self) -> None:
         """Do the part of staging that is not done again when the base moves."""
         for operation in self.operations[self.applied :]:
-            if isinstance(operation, Append):
+            if isinstance(operation, Append | Upsert):
                 operation.write(self.files, self.target, self.base)
 
     def rebase(

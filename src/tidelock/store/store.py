@@ -109,9 +109,10 @@ class Store:
         self.lease_seconds = lease_seconds
         self.info = lake_info(objects, location.uri)
         self.files = TableFiles(location, durability, self._is_newest)
-        self.log = Log(objects)
+        turns = Turns(location)
+        self.log = Log(objects, turns.newest)
         self.branches = Branches(objects, self.log)
-        self.publisher = Publisher(self.log, Turns(location))
+        self.publisher = Publisher(self.log, turns)
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)

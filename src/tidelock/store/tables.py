@@ -291,8 +291,9 @@ def with_row_ids(
     for fragment in fragments:
         taken = row_ids[start : start + fragment.physical_rows]
         start += fragment.physical_rows
-        if len(taken):
-            fragment.row_id_meta = RowIdSequence(taken).to_inline_metadata()
+        # The same fragments may be given others later, when they are committed again.
+        given = RowIdSequence(taken).to_inline_metadata() if len(taken) else None
+        fragment.row_id_meta = given
     return list(fragments)
 
 

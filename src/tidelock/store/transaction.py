@@ -343,6 +343,7 @@ class Transaction:
             self._kind(),
             self.message,
             self.properties,
+            own_id=not self._claimed,
         )
         publisher = self._store.publisher
         with publisher.claim(self.branch.id, [staged.state.id for staged in changed]) as free:

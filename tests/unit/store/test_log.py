@@ -122,6 +122,21 @@ def test_a_lost_or_old_hint_costs_time_and_nothing_else(objects: FaultyStore) ->
     objects.put(key, old)
 
 
+@pytest.mark.parametrize("told", [0, 1, 20, 45, 50, 51, 9999])
+def test_what_others_published_is_found_whatever_they_tell_of_it(
+    objects: FaultyStore, told: int
+) -> None:
+    writer, reader = Log(objects), Log(objects, lambda branch_id: told)
+    fill(writer, MAIN, *(1,) * 20)
+    assert reader.head(MAIN).version == 20
+    fill(writer, MAIN, *(1,) * 30)
+    objects.forget()
+    assert reader.head(MAIN, told).version == 50
+    if told == 50:
+        assert objects.count() == 2
+    assert [commit.version for commit in reader.walk(MAIN, 50)] == list(range(50, 0, -1))
+
+
 def test_a_hint_that_cannot_be_left_does_not_matter(objects: FaultyStore) -> None:
     objects.fail_next("put", key_contains="hints", times=100)
     fill(Log(objects), MAIN, *(1,) * 20)

@@ -1,0 +1,80 @@
+"""Turns: who publishes next on one machine, and what was published last."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import tidelock
+from tidelock.store import layout
+from tidelock.store.location import locate
+from tidelock.store.turns import WAIT_SECONDS_MAX, Turns
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Turns:
+    return Turns(locate(tmp_path))
+
+
+def test_a_turn_tells_what_the_one_before_published(turns: Turns) -> None:
+    assert turns.newest("main-1") == 0
+    with turns.taken("main-1") as turn:
+        assert turn.newest() == 0
+        turn.leave(41)
+    with turns.taken("main-1") as turn:
+        assert (turn.waited, turn.newest(), turns.newest("main-1")) == (False, 41, 41)
+        turn.leave(7)
+    assert turns.newest("main-1") == 7
+    assert turns.newest("dev-2") == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"4", b"x" * 40, b"-3", b"\xff" * 19, b"1 2"])
+def test_whatever_stands_in_the_file_is_a_number_or_nothing(
+    turns: Turns, tmp_path: Path, content: bytes
+) -> None:
+    with turns.taken("main-1"):
+        pass
+    Path(tmp_path, layout.TURNS, "main-1.lock").write_bytes(content)
+    assert turns.newest("main-1") == (4 if content == b"4" else 0)
+
+
+def test_one_waits_for_another_but_not_for_long(turns: Turns) -> None:
+    waits: list[tuple[bool, float]] = []
+
+    def take() -> None:
+        began = time.monotonic()
+        with turns.taken("main-1") as turn:
+            waits.append((turn.waited, time.monotonic() - began))
+
+    with turns.taken("main-1"):
+        # A thread has its turn already; another has not.
+        take()
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+    (mine, at_once), (waited, seconds) = waits
+    assert not mine
+    assert at_once < 0.1
+    assert waited
+    assert WAIT_SECONDS_MAX <= seconds < WAIT_SECONDS_MAX + 2
+
+
+def test_a_reader_makes_no_file_to_ask(tmp_path: Path) -> None:
+    tidelock.open(tmp_path / "lake", create=True).close()
+    turns = Turns(locate(tmp_path / "lake"))
+    assert turns.newest("main-1") == 0
+    assert not Path(tmp_path, "lake", layout.TURNS, "main-1.lock").exists()
+
+
+def test_a_commit_is_published_whatever_the_last_turn_told(tmp_path: Path) -> None:
+    lake = tidelock.open(tmp_path / "lake", create=True)
+    lake.create_table("t", "a BIGINT")
+    (file,) = Path(tmp_path, "lake", layout.TURNS).iterdir()
+    for told in (b"", b"0" * 19, b"9" * 19, b"garbage"):
+        file.write_bytes(told)
+        with lake.transaction() as tx:
+            tx.append("t", [{"a": 1}])
+    assert [commit.version for commit in lake.log()] == [5, 4, 3, 2, 1]
