@@ -163,7 +163,10 @@ def local_settings(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(max(2, min(cores, 16)) if local else 64),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # With a limit in bytes Spark asks for the size of a batch after every row, which takes
+        # longer than to write the row. Without it, a batch has to be of few rows.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
         "spark.python.worker.reuse": "true",
         # Rows go between the JVM and its Python workers; this is the quickest way.
         "spark.python.unix.domain.socket.enabled": "true",
