@@ -12,7 +12,6 @@ from typing import Any
 
 from tidelock.deliver.files import FileSink
 from tidelock.deliver.formats import FORMATS
-from tidelock.deliver.http import HttpSink
 from tidelock.deliver.http_settings import OPTIONS as HTTP_OPTIONS
 from tidelock.deliver.secrets import resolve
 from tidelock.deliver.sink import Sink
@@ -65,6 +64,9 @@ def open_sink(definition: SinkDefinition) -> Sink:
     """The destination of a sink, ready to be written to."""
     kind = definition.kind
     if kind == "http":
+        # Imported here and not above: every command would wait for a library that few need.
+        from tidelock.deliver.http import HttpSink
+
         # It reads its secrets itself, whenever it needs them.
         return HttpSink.open(definition)
     options = resolve(definition.options)
