@@ -75,25 +75,18 @@ class Tick:
         if state is None:
             return None
         head, table = self._look()
-        return self._nothing(state, head) if is_idle(state, table) else None
-
-    def _nothing(self, state: SinkState, head: Head) -> DeliveryReport:
-        """Whoever asks is told that the sink is paused; a schedule need not know."""
-        paused = self.ledger.paused(self.definition.id) if self.forced else None
-        if paused is not None:
-            return self._report("paused", state, head.version, paused.reason)
-        return self._report("idle", state, head.version, "")
+        return self._report("idle", state, head.version, "") if is_idle(state, table) else None
 
     def run(self) -> DeliveryReport:
         began = time.monotonic()
         head, table = self._look()
         state = self.ledger.state(self.definition.id)
-        if state is not None and is_idle(state, table):
-            return self._nothing(state, head)
         paused = self.ledger.paused(self.definition.id)
         if paused is not None:
             shown = state or SinkState(0, self.definition.start)
             return self._report("paused", shown, head.version, paused.reason, began)
+        if state is not None and is_idle(state, table):
+            return self._report("idle", state, head.version, "")
         self.store.refuse_read_only()
         with on_duty(self.store, self.definition) as lost:
             return self._deliver(head, table, lost, began)
