@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidelock import Lake
+from tidelock.model.sinks import SinkDefinition
 
 
 @dataclass(frozen=True)
@@ -217,3 +218,26 @@ def check_equal(lake: Lake, receiver: Receiver) -> None:
     assert Counter((row["id"], row["place"]) for row in receiver.rows()) == wanted
     assert receiver.unequal == []
     assert all(len(bodies) == 1 for bodies in receiver.bodies_by_key().values())
+
+
+def define(name: str, kind: str, to: str) -> SinkDefinition:
+    """A sink of inserted rows that no lake knows."""
+    return SinkDefinition(
+        name=name,
+        id=f"{name}-1",
+        table="t",
+        table_id="t-1",
+        branch="main",
+        branch_id="main-1",
+        kind=kind,
+        to=to,
+        feed="inserts",
+        partition_by=(),
+        schedule=None,
+        start=-1,
+        snapshot=None,
+        hold_seconds=0.0,
+        options={},
+        actor="a",
+        created=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    )

@@ -6,38 +6,20 @@ import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from tests.receivers import define
 
 from tidelock.deliver.quarantine import Quarantine
 from tidelock.deliver.sending import Sending, Taken, ahead
 from tidelock.deliver.sink import Piece, SentChunk
 from tidelock.errors import ChunkRefused, DestinationFailed, StoreUnavailable
-from tidelock.model.sinks import Chunk, Plan, SinkDefinition, SinkState
+from tidelock.model.sinks import Chunk, Plan, SinkState
 from tidelock.store.location import locate
 
 SCHEMA = pa.schema([("n", pa.int64())])
-DEFINITION = SinkDefinition(
-    name="own",
-    id="own-1",
-    table="t",
-    table_id="t-1",
-    branch="main",
-    branch_id="main-1",
-    kind="own:sink",
-    to="somewhere",
-    feed="inserts",
-    partition_by=(),
-    schedule=None,
-    start=-1,
-    snapshot=None,
-    hold_seconds=0.0,
-    options={},
-    actor="a",
-    created=datetime(2026, 1, 1, tzinfo=UTC),
-)
+DEFINITION = define("own", "own:sink", "somewhere")
 
 
 @pytest.fixture

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.receivers import define
 
 from tidelock.deliver import http
 from tidelock.deliver.http import HttpSink, divide_lines, verdict_on
 from tidelock.deliver.sink import Piece, SentChunk
-from tidelock.model.sinks import Chunk, SinkDefinition
+from tidelock.model.sinks import Chunk
 
 SCHEMA = pa.schema([("text", pa.string())])
 
@@ -48,31 +48,13 @@ def test_bodies_do_not_depend_on_batches_and_hold_each_row_once(
             assert len(body) + len(following[1].splitlines(keepends=True)[0]) > size_bytes_max
 
 
-def definition() -> SinkDefinition:
-    return SinkDefinition(
-        name="hook",
-        id="hook-1",
-        table="t",
-        table_id="t-1",
-        branch="main",
-        branch_id="main-1",
-        kind="http",
-        to="http://127.0.0.1:1/",
-        feed="inserts",
-        partition_by=(),
-        schedule=None,
-        start=-1,
-        snapshot=None,
-        hold_seconds=0.0,
-        options={},
-        actor="a",
-        created=datetime(2026, 1, 1, tzinfo=UTC),
-    )
-
-
 def pieces(texts: list[str | None]) -> list[Piece]:
     chunk = SentChunk("hook-1", "inserts", "", Chunk(-1, len(texts) - 1, len(texts)), 1, SCHEMA)
-    return list(HttpSink.open(definition()).divide(chunk, batches(texts, [3])))
+    return list(
+        HttpSink.open(define("hook", "http", "http://127.0.0.1:1/")).divide(
+            chunk, batches(texts, [3])
+        )
+    )
 
 
 def test_a_small_chunk_is_one_piece_with_the_id_of_the_chunk() -> None:
