@@ -58,7 +58,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 # Errors of the lake speak to Python; here the same things have other names.
 PHRASES: tuple[tuple[str, str], ...] = (
-    ("Use a timedelta, a number", "Use a number"),
+    ("; or use a timedelta, or a number of seconds", ""),
     ("given by key=[...]", "given by --key"),
     ("use engine='spark'", "use --engine spark"),
     ("Say allow_drop=True", "Say --yes"),

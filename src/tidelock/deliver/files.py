@@ -295,9 +295,8 @@ class FileSink:
                 f"{to} holds files that this lake did not deliver: plan {found.plan}, of "
                 f"{found.written:%Y-%m-%d %H:%M:%S} UTC. The lake was put back to an earlier "
                 "state, or is a copy of the one that delivered. Nothing was written. To replace "
-                f"them with what this lake has, run `tidelock sink replay {name} --since POSITION "
-                "--lose-rows`, with a position that both have; to leave them, drop the sink and "
-                "create one with another place.",
+                f"everything by what this lake has, run `tidelock sink replay {name} --lose-rows`; "
+                "to leave it, drop the sink and create one with another place.",
                 sink=name,
                 to=to,
             )

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from tidelock.deliver.secrets import is_reference, is_secret, resolve
 from tidelock.errors import InvalidOption
-from tidelock.model.durations import parse_duration
+from tidelock.model.durations import in_seconds, parse_duration
 
 OPTIONS = frozenset(
     {
@@ -253,7 +253,8 @@ def _check_ca(path: Any) -> str | None:
 def _check_timeout(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InvalidOption(f"timeout={value!r} is no duration such as '60s'.", timeout=str(value))
-    seconds = parse_duration(value, "a timeout").total_seconds()
+    given = in_seconds(value) if isinstance(value, str) else value
+    seconds = parse_duration(given, "a timeout").total_seconds()
     if seconds <= 0:
         raise InvalidOption("timeout must be longer than nothing.", timeout=str(value))
     return seconds

@@ -141,8 +141,7 @@ class TableSink(ABC):
                 f"{self.place} has what comes up to {self._told(found.mark.until)}, and the lake "
                 f"goes on after {self._told(plan.after)}: one of them was put back, or the lake is "
                 "a copy of the one that delivered. To replace what the table has by what this "
-                "lake has, run `tidelock sink replay NAME --since POSITION --lose-rows`, with a "
-                "position that both have"
+                "lake has, run `tidelock sink replay NAME --lose-rows`"
             )
         elif found.mark.generation < plan.generation and found.mark.until > plan.after:
             self._rewind(plan.after, mark)

@@ -52,6 +52,7 @@ def plan_changes(
     kept = {name: one for name, one in held.items() if name not in here and name not in dropped}
     base = {fold(name): name for name in tables if fold(name) not in held}
     _refuse_taken_names(here, base)
+    _refuse_foreign(here, held, pipeline)
     known = {name: one.name for name, one in {**kept, **here}.items()} | base
     for one in here.values():
         _refuse_unknown(one, [use.table for use in one.uses], known, dropped)
@@ -81,6 +82,23 @@ def _refuse_taken_names(here: Mapping[str, Defined], base: Mapping[str, str]) ->
                 f"The lake has a table {base[name]!r} that is no stream table. Rename the "
                 "definition, or drop the table first.",
                 table=base[name],
+            )
+
+
+def _refuse_foreign(
+    here: Mapping[str, Defined], held: Mapping[str, Defined], pipeline: str
+) -> None:
+    """Two pipelines that define one name would take it from each other, again and again."""
+    for name, one in here.items():
+        origin = held[name].definition.origin if name in held else None
+        if pipeline_of(origin) not in (None, pipeline):
+            raise refusal(
+                one.file,
+                one.line,
+                f"{one.name!r} is defined by another pipeline, in {origin}. Rename one of them. If "
+                "it moved here, drop it first; if its folder was renamed, name this pipeline as "
+                "that one in spark-pipeline.yml.",
+                table=held[name].name,
             )
 
 

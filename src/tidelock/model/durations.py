@@ -21,13 +21,11 @@ def parse_duration(value: timedelta | float | str, what: str = "a duration") -> 
         found = timedelta(seconds=value)
     elif isinstance(value, str):
         text = value.strip().lower().replace(" ", "")
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            found = timedelta(seconds=float(text))
-        elif text and _PART.sub("", text) == "":
-            parts = _PART.findall(text)
-            found = timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
-        else:
+        if not text or _PART.sub("", text) != "":
+            # A number without a unit too: who writes 7 may well mean days.
             raise _refusal(value, what)
+        parts = _PART.findall(text)
+        found = timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
     else:
         raise _refusal(value, what)
     if found < timedelta(0):
@@ -35,10 +33,15 @@ def parse_duration(value: timedelta | float | str, what: str = "a duration") -> 
     return found
 
 
+def in_seconds(text: str) -> float | str:
+    """The text of a setting that is known to be in seconds, as a number where it is one."""
+    return float(text) if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text) else text
+
+
 def _refusal(value: object, what: str) -> InvalidOption:
     return InvalidOption(
-        f"{value!r} cannot be read as {what}. Use a timedelta, a number of seconds, or text such "
-        "as '30s', '1h30m' or '7d'.",
+        f"{value!r} cannot be read as {what}. Write it with its unit, such as '30s', '1h30m' or "
+        "'7d' (s, m, h, d, w); or use a timedelta, or a number of seconds.",
         value=str(value),
     )
 

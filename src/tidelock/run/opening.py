@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelock.errors import InvalidOption, LakeExists
-from tidelock.model.durations import parse_duration
+from tidelock.model.durations import in_seconds, parse_duration
 from tidelock.run.lake import Lake
 from tidelock.run.session import Engine
 from tidelock.store.intents import LEASE_SECONDS
@@ -86,6 +86,8 @@ def _lease_seconds(given: float | None) -> float:
     value = os.environ.get("TIDELOCK_LEASE_SECONDS") if given is None else given
     if value is None:
         return LEASE_SECONDS
+    if isinstance(value, str):
+        value = in_seconds(value)
     seconds = value if isinstance(value, int | float) else parse_duration(value, "a lease")
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()

@@ -217,7 +217,12 @@ class Sinks:
         if definition.feed == "changes":
             since = max(definition.start, end_of(since))
         state = self._known(definition, sink, since)
-        if not NOTHING <= since <= state.watermark:
+        if since < NOTHING:
+            raise InvalidOption(
+                f"since={since} is no position: the first is 0, and -1 comes before it.",
+                since=since,
+            )
+        if since > state.watermark:
             raise InvalidOption(
                 f"since={told(definition.feed, since)} is not before the watermark of "
                 f"{definition.name!r}, which is {told(definition.feed, state.watermark)}.",
@@ -265,8 +270,8 @@ class Sinks:
                 f"{lost} {'row' if lost == 1 else 'rows'} that sink {definition.name!r} delivered "
                 f"after {since} {'is' if lost == 1 else 'are'} no longer in table "
                 f"{definition.table!r}: a replay sends what is there now, and {definition.to} "
-                "would lose them. Replay since a later position, or let them go: "
-                "lose_rows=True, --lose-rows.",
+                "would lose them. Let them go with lose_rows=True, --lose-rows; or replay since a "
+                "later position, if there is one.",
                 sink=definition.name,
                 rows=lost,
             )

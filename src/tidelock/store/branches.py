@@ -16,6 +16,7 @@ from tidelock.errors import (
     BranchDeleted,
     BranchExists,
     BranchNotFound,
+    InvalidName,
     InvalidOption,
     ObjectExists,
     ObjectMissing,
@@ -158,6 +159,11 @@ class Branches:
 
     def create_tag(self, name: str, commit: Commit, ref: BranchRef, actor: str) -> Tag:
         name = check_name(name, "tag")
+        if name.isdecimal():
+            raise InvalidName(
+                f"{name!r} cannot be a tag: it would be read as a version. Choose another name.",
+                name=name,
+            )
         home = ref.home_of(commit.version)
         lineage = tuple(entry for entry in ref.lineage if entry[0] != home)
         lineage = tuple(entry for entry in lineage if entry[1] < commit.version)

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from tests.unit.cli.command_line import Cli, rows_of
 
 import tidelock
@@ -56,8 +57,9 @@ def test_what_is_tagged_is_not_removed(shop: Cli) -> None:
     assert [row["id"] for row in shown["sample"]] == [1]
 
 
-def test_an_age_that_is_none_is_refused(shop: Cli) -> None:
-    told = shop("gc", "--older-than", "soon", code=3).err
+@pytest.mark.parametrize("age", ["soon", "7", "7.5", "", "-3d"])
+def test_an_age_that_is_none_or_has_no_unit_is_refused(shop: Cli, age: str) -> None:
+    told = shop("gc", f"--older-than={age}", code=3).err
     assert "'7d'" in told
     assert "timedelta" not in told
 

@@ -115,13 +115,20 @@ def test_what_was_created_elsewhere_is_never_dropped(folder: Path, origin: str |
 def test_what_was_created_elsewhere_is_taken_over_in_plain_sight(folder: Path) -> None:
     current = {
         "a": Definition("SELECT * FROM orders"),
-        "b": Definition("SELECT * FROM orders", origin="other/x.sql:4"),
+        "b": Definition("SELECT * FROM orders", origin="shop/x.sql:4"),
     }
     found = plan(folder, view("a", "orders") + view("b", "orders"), current)
     assert [(change.action, change.reason) for change in found.changes] == [
         ("alter", "now defined in shop/a.sql:1"),
-        ("alter", "moved from other/x.sql:4 to shop/a.sql:4"),
+        ("alter", "moved from shop/x.sql:4 to shop/a.sql:4"),
     ]
+
+
+def test_what_another_pipeline_defines_is_not_taken_from_it(folder: Path) -> None:
+    current = {"Totals": Definition("SELECT * FROM orders", origin="other/x.sql:4")}
+    with pytest.raises(InvalidDefinition, match=r"another pipeline, in other/x\.sql:4") as raised:
+        plan(folder, "-- ours\n" + view("totals", "orders"), current)
+    assert raised.value.line == 2
 
 
 def test_names_are_matched_without_regard_to_case(folder: Path) -> None:

@@ -296,3 +296,8 @@ def test_a_snapshot_is_named_in_one_way(lake: Lake) -> None:
     own = add(lake, 1, "dev")
     assert lake.snapshot(commit=own.id).version == own.version
     assert lake.snapshot("dev").commit == own.id
+
+
+def test_a_tag_that_reads_as_a_version_is_refused(lake: Lake) -> None:
+    with pytest.raises(errors.InvalidName, match="read as a version"):
+        lake.tag("12")
