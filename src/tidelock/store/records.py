@@ -11,6 +11,7 @@ JSON; a reader tells them apart by the first byte.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -54,6 +55,9 @@ class Record:
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_making = threading.Lock()
+"""Held while a decoder is made: msgspec shows other threads a type that it half knows, and they
+crash the interpreter."""
 
 
 def encode(value: object) -> bytes:
@@ -69,10 +73,7 @@ def decode(data: bytes, kind: type[T], key: str) -> T:
     """The value in these bytes; an error names the object when it cannot be trusted."""
     try:
         text = _decompress(data)
-        decoder = _decoders.get(kind)
-        if decoder is None:
-            decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-        value: T = decoder.decode(text)
+        value: T = (_decoders.get(kind) or _decoder(kind)).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError) as error:
         newer = _newer_format(data)
         if newer is not None:
@@ -87,6 +88,13 @@ def decode(data: bytes, kind: type[T], key: str) -> T:
     if found > FORMAT:
         raise _refusal(key, found)
     return value
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    with _making:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind)
+        return _decoders[kind]
 
 
 def _decompress(data: bytes) -> bytes:
