@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 import tidelock
 from bench.lakes import new_lake, rows
 from bench.measure import Claim, folder, middle
 from tidelock.store.faults import FaultyStore
 
 THREADS = 8
+ROWS = 100
 ROUNDS = 7
 PROCESS_ROUNDS = 3
 
@@ -53,13 +56,14 @@ def rates(
     return middle(alone), middle(together)
 
 
-def append_to(lake: tidelock.Lake, table: str, number: int) -> None:
+def append_to(lake: tidelock.Lake, table: str, row: pa.Table) -> None:
     with lake.transaction() as tx:
-        tx.append(table, rows(number, number + 1))
+        tx.append(table, row)
 
 
 def threads_on_tables() -> Iterator[Claim]:
     names = [f"t{n}" for n in range(THREADS)]
+    prepared = [rows(number, number + 1) for number in range(ROWS)]
     for latency, limit, each in ((0.0, 1.6, (100, 25)), (0.03, 4.0, (8, 8))):
         with folder() as path:
             new_lake(path, names).close()
@@ -72,7 +76,7 @@ def threads_on_tables() -> Iterator[Claim]:
             )
 
             def work(thread: int, number: int, lake: tidelock.Lake = lake) -> None:
-                append_to(lake, names[thread], number)
+                append_to(lake, names[thread], prepared[number])
 
             rate(work, THREADS, 5)
             alone, together = rates(work, *each)
@@ -92,10 +96,11 @@ def threads_on_tables() -> Iterator[Claim]:
 def threads_on_one_table() -> Iterator[Claim]:
     with folder() as path:
         lake = new_lake(path, ["a"], key="id")
+        prepared = [rows(number, number + 1) for number in range(THREADS * 10)]
 
         def work(thread: int, number: int) -> None:
             with lake.transaction() as tx:
-                tx.upsert("a", rows(thread * 10 + number % 10, thread * 10 + number % 10 + 1))
+                tx.upsert("a", prepared[thread * 10 + number % 10])
 
         rate(work, THREADS, 5)
         alone, together = rates(work, 60, 20)
@@ -114,15 +119,16 @@ def threads_on_one_table() -> Iterator[Claim]:
 
 WRITER = """
 import sys, time
-from bench.concurrency import append_to
+from bench.concurrency import append_to, rows
 import tidelock
 path, count, start = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 lake = tidelock.open(path, actor="bench")
-append_to(lake, "a", start)
+prepared = [rows(number, number + 1) for number in range(start, start + count)]
+append_to(lake, "a", prepared[0])
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(1, count):
-    append_to(lake, "a", start + number)
+for row in prepared[1:]:
+    append_to(lake, "a", row)
 print("done", flush=True)
 sys.stdin.readline()
 lake.close()

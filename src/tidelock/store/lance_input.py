@@ -85,7 +85,7 @@ def write_rows(
         return written
 
     if isinstance(rows, pa.Table):
-        if rows.nbytes <= ONE_BATCH_BYTES_MAX:
+        if _has_pieces(rows) and rows.nbytes <= ONE_BATCH_BYTES_MAX:
             rows = rows.combine_chunks()
         if any(_traits(schema)):
             ready = _batches_for_lance(rows.to_batches(), schema, rows_per_file)
@@ -94,6 +94,10 @@ def write_rows(
     with closing(_Pulled(rows)) as pulled:
         ready = _batches_for_lance(pulled, schema, rows_per_file)
         return write(pa.RecordBatchReader.from_batches(schema, ready))
+
+
+def _has_pieces(rows: pa.Table) -> bool:
+    return any(column.num_chunks > 1 for column in rows.itercolumns())
 
 
 class _Pulled:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import lance
 import numpy as np
+from lance.fragment import FragmentMetadata
 
 from tidelock.errors import CommitConflict
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
@@ -268,28 +269,28 @@ class Maintainer:
 
 
 def _due(dataset: Dataset, state: TableState) -> bool:
-    """Asked after every commit, so the common answer, no, is found without the full sizes."""
+    """Asked after every commit, so the common answer, no, is found with little work."""
     fragments = dataset.get_fragments()
     columns = state.looked_up
     if len(fragments) < FANOUT and (not columns or state.rows < INDEX_ROWS_MIN):
         return False
-    rows = [fragment.physical_rows - fragment.num_deletions for fragment in fragments]
-    if fold_is_due([FragmentSize(0, count, 0, 0) for count in rows]):
+    sizes = [_size(fragment.metadata) for fragment in fragments]
+    if fold_is_due(sizes):
         return True
     if not columns or state.rows < INDEX_ROWS_MIN:
         return False
-    sizes = fragment_sizes(dataset)
     return bool(plan_segment(sizes, segments_of(dataset, columns[0]))[0])
 
 
 def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:
-    sizes = []
-    for fragment in dataset.get_fragments():
-        meta = fragment.metadata
-        deleted = meta.num_deletions
-        size_bytes = sum(file.file_size_bytes or 0 for file in meta.files)
-        sizes.append(FragmentSize(meta.id, meta.physical_rows - deleted, deleted, size_bytes))
-    return sizes
+    return [_size(fragment.metadata) for fragment in dataset.get_fragments()]
+
+
+def _size(fragment: FragmentMetadata) -> FragmentSize:
+    # Asked of its metadata: each question to Lance's own fragment gives the interpreter away.
+    deleted = fragment.num_deletions
+    size_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+    return FragmentSize(fragment.id, fragment.physical_rows - deleted, deleted, size_bytes)
 
 
 def _segments(dataset: Dataset) -> list[lance.Index]:

@@ -32,6 +32,8 @@ from tidelock.store.tables import (
 
 SMALL_BYTES_MAX = 4 * 1024 * 1024
 """Groups of fragments up to this size are read whole: a stream costs more than they do."""
+FEW_ROWS = 64
+"""So many row ids are taken one by one sooner than as an array."""
 
 _REWRITTEN = pa.schema(
     [
@@ -75,9 +77,13 @@ def _recent(
             return None
         tables.append(rows)
     sequences = [RowIdSequence.from_inline_metadata(one.row_id_meta) for one in fragments]
-    return pa.concat_tables(tables), numbers(
-        pa.chunked_array([sequence.to_pyarrow() for sequence in sequences], pa.uint64())
-    )
+    return pa.concat_tables(tables), np.concatenate([_row_ids(one) for one in sequences])
+
+
+def _row_ids(sequence: RowIdSequence) -> Addresses:
+    if len(sequence) <= FEW_ROWS:
+        return np.fromiter(sequence, np.uint64, len(sequence))
+    return numbers(pa.chunked_array([sequence.to_pyarrow()]))
 
 
 def rewrite_on_spark(view: Table, groups: Sequence[Sequence[int]]) -> list[Rewritten]:

@@ -135,7 +135,7 @@ class StagedTable:
 
     def _move_to(self, found: TableState, operation_id: str) -> None:
         base = self.files.read(found)
-        if not base.schema.equals(self.base.schema):
+        if self.files.schema(found.id, base, found.key) != self.schema:
             raise self._conflict(found, operation_id, "given another schema")
         self.base = base
         self._current = None

@@ -70,7 +70,8 @@ class TableFiles:
         self._is_newest = is_newest
         self._fsync = durability == "fsync" and location.kind == "file"
         self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
-        self._open: OrderedDict[tuple[str, int], Dataset] = OrderedDict()
+        self._open: OrderedDict[tuple[str, int], tuple[Dataset, pa.Schema]] = OrderedDict()
+        """With their schemas, which Lance makes anew whenever it is asked."""
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
         self._recent: OrderedDict[str, pa.Table] = OrderedDict()
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class TableFiles:
             found = self._open.get((table_id, pin))
             if found is not None:
                 self._open.move_to_end((table_id, pin))
-                return found
+                return found[0]
         try:
             dataset = lance.dataset(
                 self.uri(table_id),
@@ -98,7 +99,7 @@ class TableFiles:
             )
         except (ValueError, OSError) as error:
             raise _open_failed(table_id, pin, error) from error
-        self._remember(table_id, dataset)
+        self._remember(table_id, dataset, dataset.schema)
         return dataset
 
     def read(self, state: TableState) -> Dataset:
@@ -154,7 +155,7 @@ class TableFiles:
         hit("table.after_create")
         if self._fsync:
             self._sync_tree(table_id)
-        self._remember(table_id, dataset)
+        self._remember(table_id, dataset, dataset.schema)
         return dataset
 
     def write(self, base: Dataset, data: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
@@ -166,15 +167,14 @@ class TableFiles:
             for file in fragment.files:
                 file.__class__ = _DataFile
         hit("table.after_write")
-        if (
-            isinstance(data, pa.Table)
-            and len(fragments) == 1
-            and (data.nbytes <= RECENT_ROWS_BYTES_MAX)
-        ):
+        if isinstance(data, pa.Table) and len(fragments) == 1:
             self._keep_recent(data_file(fragments[0]), data)
         return fragments
 
     def _keep_recent(self, path: str, rows: pa.Table) -> None:
+        # What keeping them keeps in memory: rows may be a small part of their buffers.
+        if rows.get_total_buffer_size() > RECENT_ROWS_BYTES_MAX:
+            return
         with self._lock:
             self._recent[path] = rows
             if len(self._recent) > RECENT_TABLES_MAX:
@@ -194,7 +194,8 @@ class TableFiles:
         hit("table.after_commit")
         if self._fsync:
             self._sync_version(table_id, base, dataset)
-        self._remember(table_id, dataset)
+        # No operation changes the columns of a table.
+        self._remember(table_id, dataset, self.arrow_schema(table_id, base))
         return dataset
 
     def append(
@@ -237,11 +238,16 @@ class TableFiles:
             dataset = self.commit(table_id, base, Operation.Delete(updated, emptied, "true"))
         return self.append(table_id, dataset, added) if added else dataset
 
+    def arrow_schema(self, table_id: str, dataset: Dataset) -> pa.Schema:
+        """The columns of a pin as Arrow has them."""
+        known = self._open.get((table_id, dataset.version))
+        return dataset.schema if known is None else known[1]
+
     def schema(self, table_id: str, dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
         """The schema of a pin; the object is the same for as long as the table's schema is."""
-        found = dataset.schema
+        found = self.arrow_schema(table_id, dataset)
         known = self._schemas.get(table_id)
-        if known is not None and known[0].equals(found) and known[1].key == key:
+        if known is not None and known[1].key == key and known[0].equals(found):
             return known[1]
         schema = schema_of(dataset, key)
         self._schemas[table_id] = (found, schema)
@@ -253,10 +259,10 @@ class TableFiles:
             for key in [key for key in self._open if key[0] == table_id]:
                 del self._open[key]
 
-    def _remember(self, table_id: str, dataset: Dataset) -> None:
+    def _remember(self, table_id: str, dataset: Dataset, schema: pa.Schema) -> None:
         with self._lock:
-            self._open[table_id, dataset.version] = dataset
-            while len(self._open) > OPEN_DATASETS_MAX:
+            self._open[table_id, dataset.version] = (dataset, schema)
+            if len(self._open) > OPEN_DATASETS_MAX:
                 self._open.popitem(last=False)
 
     def _sync_version(self, table_id: str, base: Dataset, dataset: Dataset) -> None:
