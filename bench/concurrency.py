@@ -19,7 +19,8 @@ from tidelock.store.faults import FaultyStore
 THREADS = 8
 ROWS = 100
 ROUNDS = 7
-PROCESS_ROUNDS = 3
+PROCESSES = 8
+PROCESS_ROUNDS = 16
 
 
 def rate(work: Callable[[int, int], None], threads: int, each: int) -> float:
@@ -118,64 +119,84 @@ def threads_on_one_table() -> Iterator[Claim]:
 
 
 WRITER = """
-import sys, time
+import sys
 from bench.concurrency import append_to, rows
 import tidelock
-path, count, start = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+path, start = sys.argv[1], int(sys.argv[2])
 lake = tidelock.open(path, actor="bench")
-prepared = [rows(number, number + 1) for number in range(start, start + count)]
-append_to(lake, "a", prepared[0])
+append_to(lake, "a", rows(start, start + 1))
 print("ready", flush=True)
-sys.stdin.readline()
-for row in prepared[1:]:
-    append_to(lake, "a", row)
-print("done", flush=True)
-sys.stdin.readline()
+for line in sys.stdin:
+    start, count = map(int, line.split())
+    prepared = [rows(number, number + 1) for number in range(start, start + count)]
+    print("prepared", flush=True)
+    sys.stdin.readline()
+    for row in prepared:
+        append_to(lake, "a", row)
+    print("done", flush=True)
 lake.close()
 """
 
 
-def process_rate(path: Path, processes: int, each: int, start: int) -> float:
-    """Transactions per second of some processes, without the time that they take to start."""
-    pool = []
-    for number in range(processes):
-        arguments = [str(path), str(each), str(start + number * 100_000)]
-        pool.append(
-            subprocess.Popen(
-                [sys.executable, "-c", WRITER, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+class Writer:
+    """A process that appends rows when it is told to."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self._next = number * 10_000_000
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(self._next)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-    for process in pool:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def hear(self, line: str) -> None:
+        assert self._process.stdout is not None
+        heard = self._process.stdout.readline()
+        assert heard == line + "\n", heard
+
+    def prepare(self, count: int) -> None:
+        self.tell(f"{self._next + 1} {count}")
+        self._next += count
+        self.hear("prepared")
+
+    def end(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+def process_rate(writers: list[Writer], each: int) -> float:
+    """Transactions per second of some processes."""
+    for writer in writers:
+        writer.prepare(each)
     began = time.perf_counter()
-    for process in pool:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in pool:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "done\n"
-    took = time.perf_counter() - began
-    for process in pool:
-        process.communicate("end\n")
-        assert process.returncode == 0
-    return processes * (each - 1) / took
+    for writer in writers:
+        writer.tell("go")
+    for writer in writers:
+        writer.hear("done")
+    return len(writers) * each / (time.perf_counter() - began)
 
 
 def processes() -> Iterator[Claim]:
     with folder() as path:
         new_lake(path, ["a"]).close()
+        writers = [Writer(path, number) for number in range(PROCESSES)]
+        for writer in writers:
+            writer.hear("ready")
+        process_rate(writers, 5)
         alone, together = [], []
         for number in range(PROCESS_ROUNDS):
-            start = number * 100_000_000
-            alone.append(process_rate(path, 1, 300, start))
-            together.append(process_rate(path, 8, 75, start + 10_000_000))
+            alone.append(process_rate([writers[number % PROCESSES]], 80))
+            together.append(process_rate(writers, 20))
+        for writer in writers:
+            writer.end()
         with tidelock.open(path, read_only=True) as lake:
-            assert lake.snapshot().table("a").count() == PROCESS_ROUNDS * (300 + 600)
+            assert lake.snapshot().table("a").count() == 8 * 6 + PROCESS_ROUNDS * (80 + 160)
         yield Claim(
             "8 processes appending to one table against 1 (medians)",
             middle(together) / middle(alone),

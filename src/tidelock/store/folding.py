@@ -39,16 +39,22 @@ class FragmentSize:
         return next((t for t, rows in enumerate(TIER_ROWS) if self.rows < rows), len(TIER_ROWS))
 
 
-def fold_is_due(sizes: Sequence[FragmentSize]) -> bool:
+def fold_is_due(sizes: Sequence[FragmentSize], *, among_rivals: bool = False) -> bool:
     """Whether the writer of the last commit is the one to fold.
 
     Of many writers of one table, the one whose commit filled a tier does it, so that they do not
-    all do the same work; when it did not, the next one to fill the tier once more does.
+    all do the same work; when it did not, the next one to fill the tier once more does. Among
+    processes it is done half as often: whoever folds has to read what the others wrote.
     """
     if len(sizes) < FANOUT:
         return False
-    counts = _by_tier(sizes)
-    return any(count and (count % FANOUT == 0 or count >= 4 * FANOUT) for count in counts)
+    every = FANOUT * 2 if among_rivals else FANOUT
+    return is_overdue(sizes) or any(n and n % every == 0 for n in _by_tier(sizes))
+
+
+def is_overdue(sizes: Sequence[FragmentSize]) -> bool:
+    """Whether whoever was to fold did not, so that anybody does."""
+    return any(count >= 4 * FANOUT for count in _by_tier(sizes))
 
 
 def _by_tier(sizes: Sequence[FragmentSize]) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from tidelock.store.folding import (
     FragmentSize,
     Segment,
     fold_is_due,
+    is_overdue,
     plan_compaction,
     plan_fold,
     plan_segment,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tidelock")
 
 INDEX_NAME = "tidelock_key"
+FOLD_LOCKS = 64
 
 
 @dataclass
@@ -199,7 +202,7 @@ class Maintainer:
                 continue
             try:
                 dataset = self._store.files.read(change.after)
-                if _due(dataset, change.after):
+                if _due(dataset, change.after, self._store.publisher.has_rivals(branch.id)):
                     self._upkeep(branch, change.after)
             except Exception as error:  # noqa: BLE001
                 # The commit that led here stands; the next one finds the same work to do.
@@ -210,15 +213,20 @@ class Maintainer:
         if not turn.acquire(blocking=False):
             return
         try:
-            self.fold(branch, state.name)
+            with self._store.turns.alone(_fold_lock(branch, state)) as alone:
+                self.fold(branch, state.name, alone)
             self.index(branch, state.name)
         finally:
             turn.release()
 
-    def fold(self, branch: BranchRef, name: str) -> Commit | None:
-        """Fold the small fragments of a table, if a tier of them is full."""
+    def fold(self, branch: BranchRef, name: str, alone: bool = True) -> Commit | None:
+        """Fold the small fragments of a table, if a tier of them is full.
+
+        What another process is folding is left to it, unless it seems to have given up.
+        """
         with self._work(branch, name) as work:
-            ids = plan_fold(fragment_sizes(work.staged.base)) if work else []
+            sizes = fragment_sizes(work.staged.base) if work else []
+            ids = plan_fold(sizes) if alone or is_overdue(sizes) else []
             if work is None or not ids:
                 return None
             groups = [rewrite(self._store.files, work.staged.base, ids)]
@@ -254,8 +262,7 @@ class Maintainer:
     @contextmanager
     def _work(self, branch: BranchRef, name: str) -> Iterator[Maintenance | None]:
         """Maintenance of a table that is about to begin; None when there is no such table."""
-        # Publication rebases onto whatever is newer, so that the head we know will do.
-        head = self._store.log.known(branch)
+        head = self._store.log.head(branch)
         state = head.tables.find(name)
         if state is None:
             yield None
@@ -268,14 +275,19 @@ class Maintainer:
             self._store.end_work(work)
 
 
-def _due(dataset: Dataset, state: TableState) -> bool:
+def _fold_lock(branch: BranchRef, state: TableState) -> str:
+    """One of a few locks, so that they do not pile up; tables that share one take turns."""
+    return f"fold-{zlib.crc32(f'{branch.id} {state.id}'.encode()) % FOLD_LOCKS}"
+
+
+def _due(dataset: Dataset, state: TableState, among_rivals: bool) -> bool:
     """Asked after every commit, so the common answer, no, is found with little work."""
     fragments = dataset.get_fragments()
     columns = state.looked_up
     if len(fragments) < FANOUT and (not columns or state.rows < INDEX_ROWS_MIN):
         return False
     sizes = [_size(fragment.metadata) for fragment in fragments]
-    if fold_is_due(sizes):
+    if fold_is_due(sizes, among_rivals=among_rivals):
         return True
     if not columns or state.rows < INDEX_ROWS_MIN:
         return False

@@ -35,7 +35,7 @@ from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
 from tidelock.store.log import GROUP_MAX, Head, Log
 from tidelock.store.operation_ids import find_commit
 from tidelock.store.precedence import Precedence
-from tidelock.store.turns import Turn, Turns
+from tidelock.store.turns import Turn, Turns, taken_lock
 
 PUT_ATTEMPTS_MAX = 4
 PUT_PAUSE_SECONDS = 0.05
@@ -51,12 +51,6 @@ class Staged(Protocol):
 
     def check(self) -> None:
         """LeaseLost when others may have given this work up."""
-
-
-def _taken_lock() -> Any:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
 
 
 @dataclass(eq=False)
@@ -76,7 +70,7 @@ class Pending:
     """Whether healing may publish this once its writer has lost its lease."""
     commit: Commit | None = None
     error: BaseException | None = None
-    called: Any = field(default_factory=_taken_lock)
+    called: Any = field(default_factory=taken_lock)
     """A lock that is released to wake its waiting caller: it is settled, or is to lead."""
 
     @property
@@ -168,6 +162,10 @@ class Publisher:
         self._rivals: dict[str, int] = {}
         """Per branch, for how many more commits other processes are expected to interfere."""
 
+    def has_rivals(self, branch_id: str) -> bool:
+        """Whether other processes published on a branch just now."""
+        return bool(self._rivals.get(branch_id))
+
     @contextmanager
     def claim(self, branch_id: str, table_ids: list[str]) -> Iterator[bool]:
         """Announce tables that are about to be staged; True when none is contended.
@@ -177,7 +175,7 @@ class Publisher:
         """
         keys = [(branch_id, table_id) for table_id in table_ids]
         with self._busy_lock:
-            free = not self._rivals.get(branch_id) and not any(self._busy[key] for key in keys)
+            free = not self.has_rivals(branch_id) and not any(self._busy[key] for key in keys)
             self._busy.update(keys)
         try:
             yield free

@@ -109,10 +109,10 @@ class Store:
         self.lease_seconds = lease_seconds
         self.info = lake_info(objects, location.uri)
         self.files = TableFiles(location, durability, self._is_newest)
-        turns = Turns(location)
-        self.log = Log(objects, turns.newest)
+        self.turns = Turns(location)
+        self.log = Log(objects, self.turns.newest)
         self.branches = Branches(objects, self.log)
-        self.publisher = Publisher(self.log, turns)
+        self.publisher = Publisher(self.log, self.turns)
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from tidelock.store import layout
 from tidelock.store.location import Location
 
 WAIT_SECONDS_MAX = 0.25
-PAUSE_SECONDS_MIN = 0.0003
-PAUSE_SECONDS_MAX = 0.003
+IDLE_SECONDS_MAX = 5.0
 NUMBER_BYTES = 19
 
 
@@ -52,6 +50,7 @@ class Turns:
     def __init__(self, location: Location) -> None:
         self._folder = f"{location.uri}/{layout.TURNS}" if location.kind == "file" else None
         self._mine = threading.local()
+        self._idle: list[_Waiter] = []
 
     @contextmanager
     def taken(self, branch_id: str) -> Iterator[Turn]:
@@ -70,12 +69,22 @@ class Turns:
         try:
             at_once = _try(lock)
             if not at_once:
-                _wait(lock)
+                self._wait(lock)
             mine[branch_id] = Turn(not at_once, lock)
             yield mine[branch_id]
         finally:
             mine.pop(branch_id, None)
             os.close(lock)
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[bool]:
+        """Do something that one process at a time is to do; False when another does it."""
+        lock = self._open(what)
+        try:
+            yield lock is None or _try(lock)
+        finally:
+            if lock is not None:
+                os.close(lock)
 
     def newest(self, branch_id: str) -> int:
         """What the last turn on a branch left, without a turn."""
@@ -90,11 +99,19 @@ class Turns:
         finally:
             os.close(lock)
 
-    def _open(self, branch_id: str) -> int | None:
+    def _wait(self, lock: int) -> None:
+        """Wait for a lock, but not for long: what is not to be had soon is done without."""
+        try:
+            waiter = self._idle.pop()
+        except IndexError:
+            waiter = _Waiter(self._idle)
+        waiter.wait(lock)
+
+    def _open(self, name: str) -> int | None:
         """A descriptor of its own for each turn: closing it gives the lock up."""
         if self._folder is None:
             return None
-        path = self._path(branch_id)
+        path = self._path(name)
         try:
             return _open_file(path)
         except FileNotFoundError:
@@ -106,26 +123,62 @@ class Turns:
         # A place without locks works all the same, with more puts that lose.
         return None
 
-    def _path(self, branch_id: str) -> str:
-        return f"{self._folder}/{branch_id}.lock"
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}.lock"
+
+
+class _Waiter(threading.Thread):
+    """A thread that waits for a lock on behalf of another, which can then give up waiting.
+
+    The system gives a lock to whoever waited longest and wakes nobody else. To ask again and again
+    instead takes the time of whoever holds it. A waiter stays for a while: to start one takes as
+    long as a turn does.
+    """
+
+    def __init__(self, idle: list[_Waiter]) -> None:
+        super().__init__(name="tidelock-turns", daemon=True)
+        self._idle = idle
+        self._asked = taken_lock()
+        self._lock = -1
+        self._done = taken_lock()
+        self.start()
+
+    def wait(self, lock: int) -> None:
+        # A descriptor of its own, of the same open file: it may be waiting still when ours is
+        # closed. Then nobody has the lock that it gets.
+        self._lock = os.dup(lock)
+        done = self._done = taken_lock()
+        self._asked.release()
+        done.acquire(timeout=WAIT_SECONDS_MAX)
+
+    def run(self) -> None:
+        while True:
+            if self._asked.acquire(timeout=IDLE_SECONDS_MAX):
+                with suppress(OSError):
+                    fcntl.flock(self._lock, fcntl.LOCK_EX)
+                os.close(self._lock)
+                done = self._done
+                self._idle.append(self)
+                done.release()
+            else:
+                try:
+                    self._idle.remove(self)
+                except ValueError:
+                    # It is being asked.
+                    continue
+                return
+
+
+def taken_lock() -> Any:
+    """A lock to sleep on until somebody releases it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 def _told(lock: int) -> int:
     told = os.pread(lock, NUMBER_BYTES, 0)
     return int(told) if told.isdigit() else 0
-
-
-def _wait(lock: int) -> None:
-    """Wait for a lock, but not for long: what is not to be had soon is done without.
-
-    It is asked for again and again. A lock can be waited for as well, though only for ever; a
-    thread that does so takes longer to start and to hear of than a turn lasts.
-    """
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    pause = PAUSE_SECONDS_MIN
-    while time.monotonic() < deadline and not _try(lock):
-        time.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(pause * 1.3, PAUSE_SECONDS_MAX)
 
 
 def _open_file(path: str) -> int:

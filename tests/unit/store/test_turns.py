@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ from tidelock.store.turns import WAIT_SECONDS_MAX, Turns
 @pytest.fixture
 def turns(tmp_path: Path) -> Turns:
     return Turns(locate(tmp_path))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_turn_tells_what_the_one_before_published(turns: Turns) -> None:
@@ -60,6 +68,54 @@ def test_one_waits_for_another_but_not_for_long(turns: Turns) -> None:
     assert at_once < 0.1
     assert waited
     assert WAIT_SECONDS_MAX <= seconds < WAIT_SECONDS_MAX + 2
+
+
+def test_a_turn_that_was_given_up_is_nobodys(turns: Turns) -> None:
+    def take() -> None:
+        with turns.taken("main-1"):
+            pass
+
+    with turns.taken("main-1"):
+        threads = [threading.Thread(target=take) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    until(lambda: len(turns._idle) == 3)
+    with turns.taken("main-1") as turn:
+        assert not turn.waited
+
+
+def test_threads_that_wait_go_when_nobody_needs_them(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelock.store.turns.IDLE_SECONDS_MAX", 0.01)
+    order: list[int] = []
+
+    def take(number: int) -> None:
+        for _ in range(50):
+            with turns.taken("main-1"):
+                order.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(order) == sorted(list(range(4)) * 50)
+    until(lambda: not any(one.name == "tidelock-turns" for one in threading.enumerate()))
+
+
+def test_one_process_at_a_time_does_something_alone(turns: Turns, tmp_path: Path) -> None:
+    others = Turns(locate(tmp_path))
+    with turns.alone("fold-1") as mine, others.alone("fold-1") as theirs:
+        assert (mine, theirs) == (True, False)
+        with others.alone("fold-2") as another:
+            assert another
+    with others.alone("fold-1") as theirs:
+        assert theirs
+    with Turns(locate("memory://turns")).alone("fold-1") as anywhere:
+        assert anywhere
 
 
 def test_a_reader_makes_no_file_to_ask(tmp_path: Path) -> None:
