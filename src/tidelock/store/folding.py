@@ -39,17 +39,25 @@ class FragmentSize:
         return next((t for t, rows in enumerate(TIER_ROWS) if self.rows < rows), len(TIER_ROWS))
 
 
-def fold_is_due(sizes: Sequence[FragmentSize], *, among_rivals: bool = False) -> bool:
+def may_be_due(fragments: int, among_rivals: bool) -> bool:
+    """Whether a table with so many fragments is worth a look at their sizes.
+
+    Among processes, whoever folds has to read what the others wrote: it is done less often, and one
+    commit in FANOUT looks.
+    """
+    return fragments >= FANOUT and (not among_rivals or fragments % FANOUT == 0)
+
+
+def fold_is_due(sizes: Sequence[FragmentSize], among_rivals: bool = False) -> bool:
     """Whether the writer of the last commit is the one to fold.
 
     Of many writers of one table, the one whose commit filled a tier does it, so that they do not
-    all do the same work; when it did not, the next one to fill the tier once more does. Among
-    processes it is done half as often: whoever folds has to read what the others wrote.
+    all do the same work; when it did not, the next one to fill the tier once more does.
     """
-    if len(sizes) < FANOUT:
-        return False
-    every = FANOUT * 2 if among_rivals else FANOUT
-    return is_overdue(sizes) or any(n and n % every == 0 for n in _by_tier(sizes))
+    counts = _by_tier(sizes)
+    if among_rivals:
+        return any(count >= 2 * FANOUT for count in counts)
+    return any(count and (count % FANOUT == 0 or count >= 4 * FANOUT) for count in counts)
 
 
 def is_overdue(sizes: Sequence[FragmentSize]) -> bool:

@@ -27,12 +27,12 @@ from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableS
 from tidelock.store.changes import live_row_ids
 from tidelock.store.faults import hit
 from tidelock.store.folding import (
-    FANOUT,
     INDEX_ROWS_MIN,
     FragmentSize,
     Segment,
     fold_is_due,
     is_overdue,
+    may_be_due,
     plan_compaction,
     plan_fold,
     plan_segment,
@@ -283,15 +283,14 @@ def _fold_lock(branch: BranchRef, state: TableState) -> str:
 def _due(dataset: Dataset, state: TableState, among_rivals: bool) -> bool:
     """Asked after every commit, so the common answer, no, is found with little work."""
     fragments = dataset.get_fragments()
-    columns = state.looked_up
-    if len(fragments) < FANOUT and (not columns or state.rows < INDEX_ROWS_MIN):
+    foldable = may_be_due(len(fragments), among_rivals)
+    indexed = bool(state.looked_up) and state.rows >= INDEX_ROWS_MIN
+    if not foldable and not indexed:
         return False
     sizes = [_size(fragment.metadata) for fragment in fragments]
-    if fold_is_due(sizes, among_rivals=among_rivals):
+    if foldable and fold_is_due(sizes, among_rivals):
         return True
-    if not columns or state.rows < INDEX_ROWS_MIN:
-        return False
-    return bool(plan_segment(sizes, segments_of(dataset, columns[0]))[0])
+    return indexed and bool(plan_segment(sizes, segments_of(dataset, state.looked_up[0]))[0])
 
 
 def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.lakes import NUMBERS_DDL, check_log, numbers, rows_of, seed_of
 
@@ -22,6 +22,8 @@ from tidelock.store.folding import (
     TIER_ROWS,
     FragmentSize,
     Segment,
+    fold_is_due,
+    may_be_due,
     plan_compaction,
     plan_fold,
     plan_segment,
@@ -45,22 +47,24 @@ def test_a_full_tier_is_folded_with_all_below_it() -> None:
     assert plan_fold(huge) == []
 
 
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=300))
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=300), st.booleans())
+@example([1] * 1000, True)
 @settings(max_examples=50, deadline=None)
 def test_however_a_table_is_written_fragments_are_few_and_rows_rewritten_seldom(
-    commits: list[int],
+    commits: list[int], among_rivals: bool
 ) -> None:
     fragments: list[FragmentSize] = []
     rewritten = 0
     for number, rows in enumerate(commits):
         fragments.append(FragmentSize(number, rows, 0, rows * 100))
-        plan = set(plan_fold(fragments))
+        due = may_be_due(len(fragments), among_rivals) and fold_is_due(fragments, among_rivals)
+        plan = set(plan_fold(fragments)) if due else set()
         if plan:
             joined = sum(f.rows for f in fragments if f.id in plan)
             rewritten += joined
             kept = [f for f in fragments if f.id not in plan]
             fragments = [*kept, FragmentSize(-number - 1, joined, 0, joined * 100)]
-        assert len(fragments) <= FRAGMENTS_MAX
+        assert len(fragments) <= FRAGMENTS_MAX * (2 if among_rivals else 1)
     assert sum(f.rows for f in fragments) == sum(commits)
     assert rewritten <= sum(commits) * (len(TIER_ROWS) + 1) * 2
 
