@@ -15,44 +15,37 @@ from typing import Any
 
 from tidelock.deliver.delivering import Tick
 from tidelock.deliver.duty import on_duty
-from tidelock.deliver.files import FileSink
 from tidelock.deliver.holding import hold_changes, hold_name, let_go
 from tidelock.deliver.kinds import check_kind, open_sink
 from tidelock.deliver.ledger import Ledger, Paused
-from tidelock.deliver.partitions import check_partition_by, folder_of
+from tidelock.deliver.partitions import check_partition_by
 from tidelock.deliver.quarantine import Quarantine, Quarantined
-from tidelock.deliver.recovering import ask, state_of
-from tidelock.deliver.replaying import rows_lost, same_files
 from tidelock.deliver.reports import DeliveryReport, SinkStatus
 from tidelock.deliver.resending import Resent, discard, resend
 from tidelock.deliver.secrets import check_secrets
-from tidelock.deliver.sink import Recovered, Sink, follows
-from tidelock.deliver.tables import TableSink, first_position
 from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import (
     InvalidOption,
     SinkBusy,
-    SinkStopped,
     TidelockError,
 )
 from tidelock.model.durations import parse_duration
-from tidelock.model.names import check_name, is_hidden, suggest
+from tidelock.model.names import check_name, is_hidden
 from tidelock.model.sinks import (
     NOTHING,
     Feed,
-    Lag,
     SinkDefinition,
     SinkState,
     check_feed,
     end_of,
-    told,
     version_of,
 )
 from tidelock.run.sink_places import find_place, refuse_occupied, refuse_shared
-from tidelock.run.sink_starts import find_start, refuse_expired
+from tidelock.run.sink_replays import Replay
+from tidelock.run.sink_starts import find_start
 from tidelock.run.sink_statuses import status_of
 from tidelock.store import layout
-from tidelock.store.holds import hold_names, release_hold, take_hold
+from tidelock.store.holds import hold_names, release_hold
 from tidelock.store.log import Head
 from tidelock.store.store import Store
 
@@ -204,152 +197,8 @@ class Sinks:
         self._store.refuse_read_only()
         definition = self.ledger.definition(name)
         with on_duty(self._store, definition), closing(open_sink(definition)) as sink:
-            return self._replay(definition, sink, partition, since, lose_rows)
-
-    def _replay(
-        self,
-        definition: SinkDefinition,
-        sink: Sink,
-        partition: str | None,
-        since: int,
-        lose_rows: bool,
-    ) -> SinkState:
-        if definition.feed == "changes":
-            since = max(definition.start, end_of(since))
-        state = self._known(definition, sink, since)
-        if since < NOTHING:
-            raise InvalidOption(
-                f"since={since} is no position: the first is 0, and -1 comes before it.",
-                since=since,
-            )
-        if since > state.watermark:
-            raise InvalidOption(
-                f"since={told(definition.feed, since)} is not before the watermark of "
-                f"{definition.name!r}, which is {told(definition.feed, state.watermark)}.",
-                since=since,
-            )
-        if partition is not None and not follows(definition, sink).partition_by:
-            raise InvalidOption(
-                f"Sink {definition.name!r} has no partitions that go on by themselves. Replay all "
-                "of it.",
-                partition=partition,
-            )
-        there = sink.check_replay() if isinstance(sink, TableSink) else 0
-        again = max(state.generation, there) + 1
-        state = replace(state, generation=again, seen=0, fragment=-1)
-        if isinstance(sink, FileSink):
-            partition = _delivered_partition(definition, sink, partition, since)
-        self._refuse_losses(definition, sink, partition, since, lose_rows)
-        self._discard_covered(definition, partition, since)
-        if isinstance(sink, FileSink):
-            return self._replay_files(definition, sink, state, partition, since)
-        if partition is not None:
-            lagging = {**state.lagging, partition: Lag(since, again=state.watermark)}
-            return self.ledger.restart(definition, replace(state, lagging=lagging))
-        behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
-        return self.ledger.restart(definition, replace(state, watermark=since, lagging=behind))
-
-    def _refuse_losses(
-        self,
-        definition: SinkDefinition,
-        sink: Sink,
-        partition: str | None,
-        since: int,
-        lose_rows: bool,
-    ) -> None:
-        """What is sent again must be there to be sent."""
-        head = self._head(definition)
-        table = next((t for t in head.tables.states() if t.id == definition.table_id), None)
-        if table is None:
-            return
-        if definition.feed == "changes":
-            refuse_expired(self._store, head, table, definition, version_of(since))
-        lost = rows_lost(self._store, definition, sink, table, partition, since)
-        if lost and not lose_rows:
-            raise InvalidOption(
-                f"{lost} {'row' if lost == 1 else 'rows'} that sink {definition.name!r} delivered "
-                f"after {since} {'is' if lost == 1 else 'are'} no longer in table "
-                f"{definition.table!r}: a replay sends what is there now, and {definition.to} "
-                "would lose them. Let them go with lose_rows=True, --lose-rows; or replay since a "
-                "later position, if there is one.",
-                sink=definition.name,
-                rows=lost,
-            )
-
-    def _discard_covered(
-        self, definition: SinkDefinition, partition: str | None, since: int
-    ) -> None:
-        """Chunks in quarantine whose rows are sent again anyway: both would be twice."""
-        quarantine = Quarantine(self._store.objects, definition)
-        for refused in quarantine.list():
-            if refused.until > since and partition in (None, refused.path):
-                quarantine.discard(refused)
-
-    def _replay_files(
-        self,
-        definition: SinkDefinition,
-        sink: FileSink,
-        state: SinkState,
-        partition: str | None,
-        since: int,
-    ) -> SinkState:
-        manifest = sink.manifest()
-        if (manifest.left_by if manifest else None) not in (state.left_by or ("", None)):
-            return self._replace_files(definition, sink, state, partition, since)
-        if manifest is not None:
-            # Of a plan that is given up here, its files tell whether it had ended.
-            self.ledger.forget_progress(definition)
-            sink.remove_unlisted()
-            if manifest.plan > state.plan:
-                floor = manifest.watermark
-                behind = {path: Lag(at, again=floor) for path, at in manifest.lagging.items()}
-                state = replace(state, watermark=manifest.watermark, lagging=behind)
-        head = self._head(definition)
-        again = same_files(sink, partition, since, head.version)
-        self._refuse_behind(definition, state, again)
-        name = hold_name(definition, head.version)
-        take_hold(self._store.objects, name, head.branch, head.version, self._store.actor)
-        return self.ledger.restart(definition, replace(state, lagging={**state.lagging, **again}))
-
-    def _replace_files(
-        self,
-        definition: SinkDefinition,
-        sink: FileSink,
-        state: SinkState,
-        partition: str | None,
-        since: int,
-    ) -> SinkState:
-        """Take away what this lake did not deliver, or cannot tell, and deliver it anew."""
-        if partition is not None:
-            raise InvalidOption(
-                f"{definition.to} is not as this lake left it, and not in this partition alone. "
-                "Replay all of it.",
-                partition=partition,
-            )
-        manifest = sink.manifest()
-        if manifest is None and since > first_position(definition):
-            raise InvalidOption(
-                f"The manifest at {definition.to} is gone, so that nobody knows what is there up "
-                f"to {told(definition.feed, since)}. Replay from the beginning.",
-                since=since,
-            )
-        since = sink.take_back(since)
-        left_by = (manifest.left_by,) if manifest is not None else ()
-        behind = {path: lag for path, lag in state.lagging.items() if lag.watermark < since}
-        begun = replace(state, watermark=since, lagging=behind, left_by=left_by)
-        return self.ledger.restart(definition, begun)
-
-    def _refuse_behind(
-        self, definition: SinkDefinition, state: SinkState, again: Mapping[str, Lag]
-    ) -> None:
-        """What is planned for a partition that is behind would be forgotten by a replay."""
-        for path in sorted(again.keys() & state.lagging.keys()):
-            if state.lagging[path].chunks or state.lagging[path].skipped:
-                raise InvalidOption(
-                    f"Partition {path!r} of sink {definition.name!r} is behind. Deliver first, or "
-                    "replay another partition.",
-                    partition=path,
-                )
+            replay = Replay(self._store, self.ledger, definition, sink, partition, since)
+            return replay.run(lose_rows=lose_rows)
 
     def resync(self, name: str) -> SinkState:
         """Accept what a lapsed sink has lost, and let it go on with what is there now."""
@@ -373,20 +222,6 @@ class Sinks:
             hold_changes(self._store, definition, head.branch, head.version)
         return self.ledger.restart(definition, state)
 
-    def _known(self, definition: SinkDefinition, sink: Sink, since: int) -> SinkState:
-        try:
-            standing = self.ledger.standing(definition)
-        except SinkStopped:
-            # Whoever replays says where to go on; the destination may know what came before.
-            return state_of(ask(definition, sink) or Recovered(since))
-        if standing.open is not None and since > standing.open.after:
-            raise InvalidOption(
-                f"Sink {definition.name!r} has begun to deliver what comes after "
-                f"{standing.open.after}. Deliver first, or replay since {standing.open.after}.",
-                since=since,
-            )
-        return standing.given_up()
-
     def _head(self, definition: SinkDefinition) -> Head:
         return self._store.branches.head(definition.branch)
 
@@ -405,23 +240,6 @@ class Sinks:
     def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
         self._store.refuse_read_only()
         return discard(self._store, self.ledger.definition(name), number)
-
-
-def _delivered_partition(
-    definition: SinkDefinition, sink: FileSink, partition: str | None, since: int
-) -> str | None:
-    """A partition by its path, which may be given as its folder is named."""
-    if partition is None:
-        return None
-    known = sorted({one.partition for one in sink.listed() if one.until > since})
-    found = {folder_of(path): path for path in known}.get(partition, partition)
-    if found not in known:
-        raise InvalidOption(
-            f"Sink {definition.name!r} has delivered nothing of partition {partition!r} after "
-            f"{told(definition.feed, since)}. {suggest(partition, known)}",
-            partition=partition,
-        )
-    return found
 
 
 def failed(definition: SinkDefinition, error: TidelockError) -> DeliveryReport:
