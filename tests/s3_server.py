@@ -23,6 +23,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -58,8 +59,9 @@ class S3Server:
         urllib.request.urlopen(request, timeout=10).close()
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
+@contextmanager
+def running_server() -> Iterator[S3Server]:
+    """A server until the end of the block."""
     port = free_port()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
     process = subprocess.Popen(
@@ -75,6 +77,12 @@ def s3_server() -> Iterator[S3Server]:
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with running_server() as server:
+        yield server
 
 
 _bucket_numbers = itertools.count(1)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -15,10 +16,19 @@ import pytest
 from tests.e2e import clusters, pipelines
 
 import tidelock
-from tidelock.errors import QueryFailed
+from tidelock.errors import EngineUnavailable, QueryFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+TWO_LAKES = """
+import sys, tidelock
+lakes = [tidelock.open("shop.lake", remote=sys.argv[1]) for _ in range(2)]
+for lake in lakes:
+    lake.sql("SELECT count(*) FROM orders").collect()
+lakes[0].close()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +79,16 @@ def test_a_standalone_cluster_of_two_workers_gives_the_same(
 def test_a_spark_connect_server_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:
     with clusters.connect_server(tmp_path / "server") as url:
         assert pipelines.run(tmp_path, remote=url) == reference
+        # A process ends, whichever of its lakes it closed.
+        done = subprocess.run([sys.executable, "-c", TWO_LAKES, url], cwd=tmp_path, timeout=120)
+        assert done.returncode == 0
+        lake = tidelock.open(tmp_path / "shop.lake", remote=url)
+        assert lake.sql("SELECT count(*) FROM orders").collect()[0][0] > 0
+    began = time.monotonic()
+    with pytest.raises(EngineUnavailable, match="No Spark Connect server answers"):
+        lake.sql("SELECT count(*) FROM orders")
+    lake.close()
+    assert time.monotonic() - began < 10
 
 
 def test_sail_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import os
 import socket
 import threading
 import tomllib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -204,6 +205,9 @@ class Engine:
                 except BaseException:
                     self._run_undo()
                     raise
+            elif self.settings is not None and self.settings.remote:
+                # PySpark would try to reach a server that is gone for ten minutes.
+                _knock(self.settings.remote)
             return self._session
 
     def small(self) -> SparkSession | None:
@@ -293,6 +297,7 @@ class Engine:
     def _connect(self, url: str, conf: Mapping[str, str]) -> SparkSession:
         jvm.hush_pyspark()
         try:
+            from pyspark.errors import PySparkValueError
             from pyspark.sql.connect.session import SparkSession as ConnectSession
         except ImportError as error:
             raise EngineUnavailable(
@@ -301,8 +306,16 @@ class Engine:
                 remote=url,
             ) from error
         _knock(url)
-        session: Any = ConnectSession.builder.remote(url).create()
-        self._undo.append(lambda: _leave(session, url))
+        try:
+            session: Any = ConnectSession.builder.remote(url).create()
+        except PySparkValueError as error:
+            raise InvalidOption(
+                f"{url!r} is not a Spark Connect URL: {error} It looks like sc://host:15002.",
+                remote=url,
+            ) from error
+        # Also when the lake is not closed: a session that is left to the end of the interpreter
+        # may keep it from ending.
+        self._undo.append(weakref.finalize(self, _leave, session, url))
         # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
         # process that also has a JVM session keeps what it had.
         if jvm.CONNECT_MODE not in os.environ and not jvm.is_running():

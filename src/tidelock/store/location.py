@@ -37,6 +37,7 @@ from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import InvalidName, InvalidOption
+from tidelock.model.names import suggest
 from tidelock.store.objects import LocalObjects, Objects, ObstoreObjects, check_key
 
 Kind = Literal["file", "s3", "memory"]
@@ -249,7 +250,7 @@ def _check_options(given: Mapping[str, str], kind: str) -> dict[str, str]:
         name = _ALIASES.get(key.lower())
         if name is None:
             raise InvalidOption(
-                f"There is no storage option {key!r}. There are: {', '.join(sorted(_ALIASES))}.",
+                f"There is no storage option {key!r}. {suggest(key, _ALIASES)}",
                 option=key,
             )
         text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -135,15 +135,20 @@ def _is_unprintable(character: str) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _failure(kind: type[StoreError], uri: str, operation: str, key: str, cause: str) -> StoreError:
+def _failure(
+    kind: type[StoreError], uri: str, operation: str, key: str, cause: str, *, sent: bool = True
+) -> StoreError:
     sentence, advice = _WORDS[kind]
-    told = sentence.format(uri=uri, operation=operation, key=key, cause=cause)
-    if kind is StoreUnavailable and operation in _WRITES:
+    told = sentence.format(uri=uri, operation=operation, key=key, cause=cause.rstrip("."))
+    if cause.startswith(_NO_BUCKET):
+        advice = "Create the bucket, or correct its name."
+    elif kind is StoreUnavailable and operation in _WRITES and sent:
         told += " It may or may not have been applied."
     return kind(f"{told} {advice}", operation=operation, key=key, uri=uri, cause=cause)
 
 
 _WRITES = ("put", "put_new", "delete")
+_NO_BUCKET = "there is no such bucket"
 _WORDS: dict[type[StoreError], tuple[str, str]] = {
     ObjectMissing: (
         "There is no object {key!r} in the store at {uri}.",
@@ -515,15 +520,19 @@ class ObstoreObjects:
         status, cause = _understand(str(error))
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         if "NoSuchBucket" in cause:
-            cause = f"there is no such bucket ({cause})"
+            cause = f"{_NO_BUCKET} ({cause})"
         elif isinstance(error, FileNotFoundError) and operation == "get":
             raise _failure(ObjectMissing, self.uri, operation, key, "not found") from error
         elif denied or status in ("401", "403"):  # a list that is refused is a general error
             raise _failure(StoreDenied, self.uri, operation, key, cause) from error
-        raise _failure(StoreUnavailable, self.uri, operation, key, cause) from error
+        # Of several attempts, an earlier one may have come through.
+        sent = not (_CONNECT.search(str(error)) and "retries: 0," in str(error))
+        raise _failure(StoreUnavailable, self.uri, operation, key, cause, sent=sent) from error
 
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_CONNECT = re.compile(r'kind: Connect,.*?(?:message|error): "([^"]*)"', re.DOTALL)
+_PLACE = re.compile(r"https?://[^/ ]*")
 _ANSWER = re.compile(r"<Code>(.*?)</Code>\s*(?:<Message>(.*?)</Message>)?", re.DOTALL)
 
 
@@ -532,5 +541,7 @@ def _understand(text: str) -> tuple[str, str]:
     status = _STATUS.search(text)
     if status and (answer := _ANSWER.search(text)):
         return status[1], ": ".join(filter(None, (status[1], *answer.groups())))
+    if (why := _CONNECT.search(text)) and (place := _PLACE.search(text)):
+        return "", f"nothing answers at {place[0]} ({why[1]})"
     # obstore appends a debugging aid of many lines.
     return status[1] if status else "", " ".join(text.split("\n\nDebug source")[0].split())[:500]

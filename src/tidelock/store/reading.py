@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from tidelock.errors import InvalidOption
 from tidelock.model.commit import TableState
 from tidelock.model.expressions import Filter, parse_filter
 from tidelock.model.names import quote
@@ -90,6 +91,8 @@ class Table:
         limit: int | None = None,
     ) -> pa.Table:
         """The rows as an Arrow table."""
+        if limit is not None and limit < 0:
+            raise InvalidOption(f"limit={limit} is no number of rows.", limit=limit)
         condition = None if filter is None else self.condition(filter)
         names = self.resolve(columns)
         if condition is None or condition.lance is not None:

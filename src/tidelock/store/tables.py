@@ -10,6 +10,7 @@ After a crash: files that no commit names are garbage, which garbage collection 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,13 +122,16 @@ class TableFiles:
 
     @contextmanager
     def reading(self, state: TableState) -> Iterator[None]:
-        """A pin that is open may still lose its files: Lance's error for that becomes ours."""
+        """A pin that is open may still lose its files, or its store: Lance's errors for that
+        become ours."""
         try:
             yield
         except (pa.ArrowInvalid, OSError, ValueError) as error:
-            if "not found" not in str(error).lower():
+            if "not found" in str(error).lower():
+                raise self._lost(state) from error
+            if not isinstance(error, OSError) and "LanceError(IO)" not in str(error):
                 raise
-            raise self._lost(state) from error
+            raise _unavailable(f"Lance could not read table {state.name!r}", error) from error
 
     def _lost(self, state: TableState) -> TidelockError:
         """The error for a table whose files are gone. Garbage collection keeps what is newest."""
@@ -422,13 +426,11 @@ def _lance_failures(dataset: Dataset) -> Iterator[None]:
     """Lance reports a failing store as OSError; here it becomes the error of our tree."""
     try:
         yield
-    except OSError as error:
-        raise StoreUnavailable(
-            f"Lance could not write to {dataset.uri}: {error}. Nothing was published. "
-            "Try again when the store answers.",
-            uri=dataset.uri,
-            cause=str(error),
-        ) from error
+    except (OSError, pa.ArrowInvalid) as error:
+        if not isinstance(error, OSError) and "LanceError(IO)" not in str(error):
+            raise
+        what = f"Lance could not write to {dataset.uri}"
+        raise _unavailable(what, error, "Nothing was published. ") from error
     except BaseException as error:
         # A panic in Rust is no Exception; left alone it would end the thread that publishes.
         if type(error).__name__ != "PanicException":
@@ -445,12 +447,17 @@ def _open_failed(table_id: str, pin: int, error: Exception) -> Exception:
             table_id=table_id,
             pin=pin,
         )
-    return StoreUnavailable(
-        f"Lance could not open table {table_id!r}: {text}. Try again when the store answers.",
-        table_id=table_id,
-        pin=pin,
-        cause=text,
-    )
+    return _unavailable(f"Lance could not open table {table_id!r}", error)
+
+
+# Lance names the lines of its own source that an error went through.
+_SOURCE_LINES = re.compile(r",? \S+\.rs:\d+:\d+.*", re.DOTALL)
+
+
+def _unavailable(what: str, error: Exception, then: str = "") -> StoreUnavailable:
+    cause = _SOURCE_LINES.sub("", str(error)).rstrip(". ")
+    told = f"{what}: {cause}. {then}Try again when the store answers."
+    return StoreUnavailable(told, cause=str(error))
 
 
 def _fsync(path: Path) -> None:

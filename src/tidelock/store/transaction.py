@@ -126,10 +126,7 @@ class Transaction:
                 return
             name = check_table_name(name)
             declared = parse_schema(schema, key=key)
-            if self._find(name) is not None:
-                raise TableExists(
-                    f"The table {name!r} exists. Drop it first, or choose another name.", table=name
-                )
+            self._refuse_existing(name)
             table_id = layout.new_id(name)
             dataset = self._store.files.create(table_id, declared)
             state = TableState(name, table_id, dataset.version, 0, 0, declared.key)
@@ -241,10 +238,7 @@ class Transaction:
         """Create a table that is kept up to date: a stream table, or an internal one."""
         with self._lock:
             self._begins()
-            if self._find(name) is not None:
-                raise TableExists(
-                    f"The table {name!r} exists. Drop it first, or choose another name.", table=name
-                )
+            self._refuse_existing(name)
             declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
             table_id = layout.new_id(name)
             dataset = self._store.files.create(table_id, declared)
@@ -421,6 +415,7 @@ class Transaction:
     def _begins(self) -> bool:
         """Whether an operation is to be staged: not when its transaction was published before."""
         self._refuse_closed()
+        self._store.refuse_unusable()
         self._touched = True
         return self._earlier is None
 
@@ -471,6 +466,17 @@ class Transaction:
         if found is not None and found.id in self._staged:
             return None
         return found
+
+    def _refuse_existing(self, name: str) -> None:
+        found = self._find(name)
+        if found is None:
+            return
+        there = (found.state if isinstance(found, StagedTable) else found).name
+        alike = "" if there == name else f", and {name!r} is the same name in another case"
+        raise TableExists(
+            f"The table {there!r} exists{alike}. Drop it first, or choose another name.",
+            table=there,
+        )
 
     def _view(self, staged: StagedTable) -> Table:
         return Table(self._store.files, self._store.engine, staged.state, staged.current(), self)

@@ -353,3 +353,18 @@ def test_a_handle_sees_what_another_published_at_its_next_snapshot(tmp_path: Pat
         assert other.table("t").count() == number + 1
     one.close()
     other.close()
+
+
+def test_a_table_is_named_as_it_is_when_another_case_is_asked_for(lake: Lake) -> None:
+    lake.create_table("Sites", "a INT")
+    with pytest.raises(errors.TableExists, match="'Sites' exists, and 'sItes' is the same name"):
+        lake.create_table("sItes", "a INT")
+
+
+def test_a_transaction_of_a_closed_lake_stages_nothing(tmp_path: Path) -> None:
+    lake = tidelock.open(tmp_path / "lake", create=True)
+    lake.create_table("t", "a INT")
+    transaction = lake.transaction().__enter__()
+    lake.close()
+    with pytest.raises(errors.LakeClosed):
+        transaction.append("t", [{"a": 1}])
