@@ -28,6 +28,8 @@ lakes = [tidelock.open("shop.lake", remote=sys.argv[1]) for _ in range(2)]
 for lake in lakes:
     lake.sql("SELECT count(*) FROM orders").collect()
 lakes[0].close()
+print("used", flush=True)
+sys.stdin.read()
 """
 
 
@@ -79,16 +81,24 @@ def test_a_standalone_cluster_of_two_workers_gives_the_same(
 def test_a_spark_connect_server_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:
     with clusters.connect_server(tmp_path / "server") as url:
         assert pipelines.run(tmp_path, remote=url) == reference
-        # A process ends, whichever of its lakes it closed.
-        done = subprocess.run([sys.executable, "-c", TWO_LAKES, url], cwd=tmp_path, timeout=120)
+        # A process ends, whichever of its lakes it closed, and whether the server is there or not.
+        command = [sys.executable, "-c", TWO_LAKES, url]
+        done = subprocess.run(command, cwd=tmp_path, timeout=120, input="", text=True)
         assert done.returncode == 0
+        left = subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert left.stdout is not None
+        assert left.stdout.readline() == "used\n"
         lake = tidelock.open(tmp_path / "shop.lake", remote=url)
         assert lake.sql("SELECT count(*) FROM orders").collect()[0][0] > 0
     began = time.monotonic()
     with pytest.raises(EngineUnavailable, match="No Spark Connect server answers"):
         lake.sql("SELECT count(*) FROM orders")
     lake.close()
-    assert time.monotonic() - began < 10
+    left.communicate("", timeout=10)
+    assert left.returncode == 0
+    assert time.monotonic() - began < 20
 
 
 def test_sail_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:

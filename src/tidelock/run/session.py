@@ -13,13 +13,14 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
 import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -313,9 +314,11 @@ class Engine:
                 f"{url!r} is not a Spark Connect URL: {error} It looks like sc://host:15002.",
                 remote=url,
             ) from error
-        # Also when the lake is not closed: a session that is left to the end of the interpreter
-        # may keep it from ending.
-        self._undo.append(weakref.finalize(self, _leave, session, url))
+        # Also when the lake is not closed: PySpark's own way to end a session may keep the process
+        # from ending. What is registered last is called first, which `finalize` alone would not be.
+        leave = weakref.finalize(self, _leave, session, url)
+        atexit.register(leave)
+        self._undo += [lambda: atexit.unregister(leave), leave]
         # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
         # process that also has a JVM session keeps what it had.
         if jvm.CONNECT_MODE not in os.environ and not jvm.is_running():
@@ -340,9 +343,13 @@ def _quiet_rust() -> Iterator[None]:
 
 
 def _leave(session: Any, url: str) -> None:
-    """End a session, unless its server is gone: PySpark would try to reach it for minutes."""
-    with suppress(EngineUnavailable):
+    """End a session. PySpark would try to reach a server that is gone for minutes."""
+    try:
         _knock(url)
+    except EngineUnavailable:
+        session.client.set_retry_policies([])
+        session.client.close()
+    else:
         session.stop()
 
 
