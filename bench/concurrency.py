@@ -196,7 +196,9 @@ def processes() -> Iterator[Claim]:
         for writer in writers:
             writer.end()
         with tidelock.open(path, read_only=True) as lake:
-            assert lake.snapshot().table("a").count() == 8 * 6 + PROCESS_ROUNDS * (80 + 160)
+            assert lake.snapshot().table("a").count() == PROCESSES * (
+                1 + 5 + PROCESS_ROUNDS * (10 + 20)
+            )
         yield Claim(
             "8 processes appending to one table against 1 (medians)",
             middle(together) / middle(alone),

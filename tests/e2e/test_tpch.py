@@ -11,7 +11,7 @@ from tests.tpch.cycles import QUERIES, change, generate, load
 import tidelock
 
 SCALE = 0.1
-CYCLES = 3
+CYCLES = 5
 
 
 def test_all_queries_are_kept_by_delta_and_equal_their_recomputation(tmp_path: Path) -> None:

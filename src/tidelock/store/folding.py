@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FANOUT = 8
+OVERDUE = 4 * FANOUT
 TIER_ROWS = (64, 4096, 32_768, 262_144)
 """The upper bounds of the tiers; a fragment with more rows is full."""
 FULL_BYTES = 64 * 1024 * 1024
@@ -57,12 +58,12 @@ def fold_is_due(sizes: Sequence[FragmentSize], among_rivals: bool = False) -> bo
     counts = _by_tier(sizes)
     if among_rivals:
         return any(count >= 2 * FANOUT for count in counts)
-    return any(count and (count % FANOUT == 0 or count >= 4 * FANOUT) for count in counts)
+    return any(count and (count % FANOUT == 0 or count >= OVERDUE) for count in counts)
 
 
 def is_overdue(sizes: Sequence[FragmentSize]) -> bool:
     """Whether whoever was to fold did not, so that anybody does."""
-    return any(count >= 4 * FANOUT for count in _by_tier(sizes))
+    return any(count >= OVERDUE for count in _by_tier(sizes))
 
 
 def _by_tier(sizes: Sequence[FragmentSize]) -> list[int]:

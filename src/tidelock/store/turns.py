@@ -23,7 +23,9 @@ from tidelock.store import layout
 from tidelock.store.location import Location
 
 WAIT_SECONDS_MAX = 0.25
-IDLE_SECONDS_MAX = 5.0
+IDLE_SECONDS = 5.0
+WAITERS_MAX = 8
+"""While so many wait for a holder that is suspended, nobody else does."""
 NUMBER_BYTES = 19
 
 
@@ -47,9 +49,11 @@ class Turn:
 
 
 class Turns:
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, idle_seconds: float = IDLE_SECONDS) -> None:
         self._folder = f"{location.uri}/{layout.TURNS}" if location.kind == "file" else None
         self._mine = threading.local()
+        self._idle_seconds = idle_seconds
+        self._waiters: list[_Waiter] = []
         self._idle: list[_Waiter] = []
 
     @contextmanager
@@ -104,7 +108,9 @@ class Turns:
         try:
             waiter = self._idle.pop()
         except IndexError:
-            waiter = _Waiter(self._idle)
+            if len(self._waiters) >= WAITERS_MAX:
+                return
+            waiter = _Waiter(self._waiters, self._idle, self._idle_seconds)
         waiter.wait(lock)
 
     def _open(self, name: str) -> int | None:
@@ -135,12 +141,15 @@ class _Waiter(threading.Thread):
     long as a turn does.
     """
 
-    def __init__(self, idle: list[_Waiter]) -> None:
+    def __init__(self, alive: list[_Waiter], idle: list[_Waiter], idle_seconds: float) -> None:
         super().__init__(name="tidelock-turns", daemon=True)
+        self._alive = alive
         self._idle = idle
+        self._idle_seconds = idle_seconds
         self._asked = taken_lock()
         self._lock = -1
         self._done = taken_lock()
+        alive.append(self)
         self.start()
 
     def wait(self, lock: int) -> None:
@@ -153,7 +162,7 @@ class _Waiter(threading.Thread):
 
     def run(self) -> None:
         while True:
-            if self._asked.acquire(timeout=IDLE_SECONDS_MAX):
+            if self._asked.acquire(timeout=self._idle_seconds):
                 with suppress(OSError):
                     fcntl.flock(self._lock, fcntl.LOCK_EX)
                 os.close(self._lock)
@@ -166,6 +175,7 @@ class _Waiter(threading.Thread):
                 except ValueError:
                     # It is being asked.
                     continue
+                self._alive.remove(self)
                 return
 
 

@@ -235,7 +235,7 @@ COLUMNS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=60)
 @given(COLUMNS)
 def test_every_schema_is_read_back_from_its_ddl(columns: list[Column]) -> None:
     schema = table_schema(columns)
@@ -244,7 +244,7 @@ def test_every_schema_is_read_back_from_its_ddl(columns: list[Column]) -> None:
     assert parse_schema(schema.arrow) == schema
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=60)
 @given(COLUMNS)
 def test_ddl_for_spark_says_the_same_but_for_elements(columns: list[Column]) -> None:
     schema = table_schema(columns)

@@ -12,7 +12,7 @@ import pytest
 import tidelock
 from tidelock.store import layout
 from tidelock.store.location import locate
-from tidelock.store.turns import WAIT_SECONDS_MAX, Turns
+from tidelock.store.turns import WAIT_SECONDS_MAX, WAITERS_MAX, Turns
 
 
 @pytest.fixture
@@ -86,10 +86,35 @@ def test_a_turn_that_was_given_up_is_nobodys(turns: Turns) -> None:
         assert not turn.waited
 
 
-def test_threads_that_wait_go_when_nobody_needs_them(
-    turns: Turns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidelock.store.turns.IDLE_SECONDS_MAX", 0.01)
+def test_those_that_wait_for_a_suspended_holder_do_not_pile_up(turns: Turns) -> None:
+    def waiting() -> int:
+        return sum(one.name == "tidelock-turns" for one in threading.enumerate())
+
+    def take() -> None:
+        with turns.taken("main-1"):
+            pass
+
+    before = waiting()
+    with turns.taken("main-1"):
+        for _ in range(2):
+            threads = [threading.Thread(target=take) for _ in range(2 * WAITERS_MAX)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert waiting() - before <= WAITERS_MAX
+        began = time.monotonic()
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        assert time.monotonic() - began < WAIT_SECONDS_MAX
+    until(lambda: len(turns._idle) == WAITERS_MAX)
+    with turns.taken("main-1") as turn:
+        assert not turn.waited
+
+
+def test_threads_that_wait_go_when_nobody_needs_them(tmp_path: Path) -> None:
+    turns = Turns(locate(tmp_path), idle_seconds=0.01)
     order: list[int] = []
 
     def take(number: int) -> None:
@@ -103,7 +128,7 @@ def test_threads_that_wait_go_when_nobody_needs_them(
     for thread in threads:
         thread.join()
     assert sorted(order) == sorted(list(range(4)) * 50)
-    until(lambda: not any(one.name == "tidelock-turns" for one in threading.enumerate()))
+    until(lambda: not turns._waiters)
 
 
 def test_one_process_at_a_time_does_something_alone(turns: Turns, tmp_path: Path) -> None:
