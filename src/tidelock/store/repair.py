@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelock.errors import (
     IntentUnreadable,
@@ -24,7 +24,7 @@ from tidelock.store.mirror import (
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.publish import Pending
 from tidelock.store.recovery import Recovery
-from tidelock.store.tables import schema_of
+from tidelock.store.tables import Dataset, schema_of
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -100,20 +100,31 @@ class _Adoption:
 def _check_rules(store: Store, state: TableState, foreign: Foreign) -> None:
     """What a foreign writer left must keep the table's rules: its columns, NOT NULL, its key."""
     dataset = store.files.open(state.id, foreign.actual)
-    schema = schema_of(store.files.read(state), state.key)
-    found = dataset.schema
-    if (found.names, found.types) != (schema.arrow.names, schema.arrow.types):
+    ours = store.files.read(state)
+    schema = schema_of(ours, state.key)
+    if not dataset.schema.equals(ours.schema) or _columns(dataset) != _columns(ours):
         raise InvalidSchema(
-            f"Lance version {foreign.actual} of {state.name!r} has other columns than the table. "
-            "It cannot be adopted; discard it, and load its rows into a table that fits them.",
+            f"Lance version {foreign.actual} of {state.name!r} has other columns than the table, "
+            "or the same with NULL allowed where the table forbids it. It cannot be adopted; "
+            "discard it, and load its rows into a table that fits them.",
             table=state.name,
-            expected=list(schema.names),
-            actual=found.names,
+            expected=str(ours.schema),
+            actual=str(dataset.schema),
         )
     for batch in dataset.scanner(columns=list(schema.names)).to_batches():
         check_required(batch, schema, state.name)
     if state.key:
         check_unique_keys(dataset.to_table(columns=list(state.key)), schema, state.name)
+
+
+def _columns(dataset: Dataset) -> list[Any]:
+    """The columns and what Lance numbers them, by which fragments are read: a column that was taken
+    away and came again has another number."""
+
+    def numbered(fields: Any) -> list[Any]:
+        return [(field.name(), field.id(), numbered(field.children())) for field in fields]
+
+    return numbered(dataset.lance_schema.fields())
 
 
 def _adopt(store: Store, state: TableState, foreign: Foreign) -> Commit:

@@ -25,7 +25,8 @@ class StagedTable:
     files: TableFiles
     state: TableState
     """The table at the base; for a table that the transaction creates, its first state."""
-    base: Dataset
+    opened: Dataset | None = None
+    """The base pin, once it is open."""
     created: bool = False
     dropped: bool = False
     stream: StreamState | None = None
@@ -39,9 +40,18 @@ class StagedTable:
     _lock: Any = field(default_factory=threading.RLock)
     """Held while operations are applied: readers of the transaction may be other threads."""
 
+    @property
+    def base(self) -> Dataset:
+        """The pin at the base. What only adds rows may never need it."""
+        if self.opened is None:
+            self.opened = self.files.read(self.state)
+        return self.opened
+
     @cached_property
     def schema(self) -> TableSchema:
-        return self.files.schema(self.state.id, self.base, self.state.key)
+        return self.files.known_schema(self.state) or self.files.schema(
+            self.state.id, self.base, self.state.key
+        )
 
     @cached_property
     def target(self) -> Target:
@@ -103,7 +113,7 @@ class StagedTable:
         """Do the part of staging that is not done again when the base moves."""
         for operation in self.operations[self.applied :]:
             if isinstance(operation, Append | Upsert):
-                operation.write(self.files, self.target, self.base)
+                operation.write(self.files, self.target, self.files.any_pin(self.state))
 
     def rebase(
         self, tables: Tables, operation_id: str, dropped: frozenset[str] = frozenset()
@@ -134,10 +144,9 @@ class StagedTable:
         self.state = found
 
     def _move_to(self, found: TableState, operation_id: str) -> None:
-        base = self.files.read(found)
-        if self.files.schema(found.id, base, found.key) != self.schema:
-            raise self._conflict(found, operation_id, "given another schema")
-        self.base = base
+        if found.key != self.state.key:
+            raise self._conflict(found, operation_id, "given another key")
+        self.opened = None
         self._current = None
         self.applied = 0
         self.counts = Counts()

@@ -105,6 +105,11 @@ class TableFiles:
         self._remember(table_id, dataset, dataset.schema)
         return dataset
 
+    def any_pin(self, state: TableState) -> Dataset:
+        """A pin of a table, whichever is open: to write fragments that belong to none."""
+        known = self._open.get((state.id, self._last.get(state.id, 0)))
+        return self.read(state) if known is None else known[0]
+
     def _open_first(self, table_id: str, pin: int) -> Dataset:
         return lance.dataset(
             self.uri(table_id),
@@ -266,6 +271,11 @@ class TableFiles:
         schema = schema_of(dataset, key)
         self._schemas[table_id] = (found, schema)
         return schema
+
+    def known_schema(self, state: TableState) -> TableSchema | None:
+        """The schema of a table if this handle has met it; it is the same at every pin."""
+        known = self._schemas.get(state.id)
+        return known[1] if known is not None and known[1].key == state.key else None
 
     def forget(self, table_id: str) -> None:
         """Drop cached handles of a table whose files were swept."""

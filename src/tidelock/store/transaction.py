@@ -428,8 +428,7 @@ class Transaction:
             return found
         if found is None:
             raise self._unknown(name)
-        dataset = self._store.files.read(found)
-        staged = StagedTable(self._store.files, found, dataset)
+        staged = StagedTable(self._store.files, found)
         self._staged[found.id] = staged
         return staged
 

@@ -444,6 +444,26 @@ def test_a_foreign_commit_that_breaks_the_rules_is_not_adopted(foreign: Lake) ->
     assert rows_of(foreign.table("t")) == Counter([(1, 1)])
 
 
+@pytest.mark.parametrize("what", ["nullable", "renumbered"])
+def test_a_foreign_version_with_columns_that_only_look_alike_is_not_adopted(
+    foreign: Lake, what: str
+) -> None:
+    table = foreign.table("t")
+    if what == "nullable":
+        schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64())])
+        assert not table.dataset.schema.field("id").nullable
+        rows = pa.Table.from_pylist(numbers((1, 1)), schema=schema)
+        lance.write_dataset(rows, table.path, mode="overwrite")
+    else:
+        dataset = lance.dataset(table.path)
+        dataset.drop_columns(["v"])
+        dataset.add_columns(pa.field("v", pa.int64()))
+    with pytest.raises(errors.InvalidSchema):
+        foreign.repair("t", adopt=True)
+    add(foreign, 2)
+    assert rows_of(foreign.table("t")) == Counter([(1, 1), (2, 2)])
+
+
 def test_words_that_do_not_go_together_are_refused(foreign: Lake) -> None:
     with pytest.raises(errors.InvalidOption):
         foreign.repair("t", adopt=True, discard=True)
