@@ -40,13 +40,13 @@ class FragmentSize:
         return next((t for t, rows in enumerate(TIER_ROWS) if self.rows < rows), len(TIER_ROWS))
 
 
-def may_be_due(fragments: int, among_rivals: bool) -> bool:
+def may_be_due(fragments: int, shared: int = 0) -> bool:
     """Whether a table with so many fragments is worth a look at their sizes.
 
-    Among processes, whoever folds has to read what the others wrote: it is done less often, and one
-    commit in FANOUT looks.
+    Among processes, whoever folds needs what the others wrote: it is done less often, and one
+    commit in FANOUT looks. `shared` is how many commits were just made, where others commit too.
     """
-    return fragments >= FANOUT and (not among_rivals or fragments % FANOUT == 0)
+    return fragments >= FANOUT and (not shared or fragments % FANOUT < shared)
 
 
 def fold_is_due(sizes: Sequence[FragmentSize], among_rivals: bool = False) -> bool:

@@ -45,7 +45,7 @@ from tidelock.store.holds import Hold, holds
 from tidelock.store.intents import Held, Lease, expired, now, read_intent, store_now
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import new_operation_id
-from tidelock.store.publish import Pending
+from tidelock.store.pending import Pending
 from tidelock.store.records import decode
 from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
 

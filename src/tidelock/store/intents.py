@@ -126,7 +126,7 @@ def read_intent(objects: Objects, info: ObjectInfo) -> Intent | None:
         ) from error
 
 
-def _boot_seconds() -> float:
+def boot_seconds() -> float:
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -153,15 +153,20 @@ class Held:
         self._stem = key.removesuffix(".json")
         self._content = content
         self._final = final
-        self._renewed = _boot_seconds()
+        self._renewed = boot_seconds()
         self._lock = threading.Lock()
         self._removed = False
+
+    @property
+    def until(self) -> float:
+        """When it runs out unless it is renewed, in seconds since the machine booted."""
+        return self._renewed + self.lease_seconds
 
     def write(self, objects: Objects) -> None:
         with self._lock:
             if self._removed or not self._goes_on():
                 return
-            began = _boot_seconds()
+            began = boot_seconds()
             objects.put(self.key, encode(self._content()))
             self._renewed = began
 
@@ -187,7 +192,7 @@ class Held:
             objects.delete(self.key)
 
     def _ran_out(self) -> bool:
-        return _boot_seconds() - self._renewed > self.lease_seconds
+        return boot_seconds() > self.until
 
     def _goes_on(self) -> bool:
         """Whether it may be written; what ran out is noted before it looks alive again."""

@@ -151,6 +151,14 @@ class Log:
             return None
         return self._remember(_head_at(head.branch, record)), record.commits
 
+    def commits_in(self, branch: BranchRef, number: int) -> tuple[Commit, ...]:
+        """The commits of the record of this number; none if it is not there."""
+        record = self._read(branch.id, number)
+        if record is None:
+            return ()
+        self._remember(_head_at(branch, record))
+        return record.commits
+
     def leave_hint(self, before: Head, after: Head) -> None:
         """Say where the head is, now and then, for whoever opens the lake next."""
         if before.version // HINT_EVERY == after.version // HINT_EVERY:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from tidelock.store.lance_input import ROWS_PER_FILE_MAX
 from tidelock.store.log import Head
 from tidelock.store.operation_ids import new_operation_id
 from tidelock.store.operations import Counts, Operation, Target
-from tidelock.store.publish import Pending
+from tidelock.store.pending import Pending
 from tidelock.store.reading import Table
 from tidelock.store.rewriting import Rewritten, rewrite, rewrite_on_spark
 from tidelock.store.staging import StagedTable
@@ -193,20 +193,22 @@ class Maintainer:
         self._store = store
         self._turns: defaultdict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 
-    def after_commit(self, branch: BranchRef, commit: Commit) -> None:
-        """Fold and index what a commit left behind, when it is time to."""
-        if commit.kind == "maintenance":
-            return
-        for change in commit.tables:
-            if change.after is None:
+    def after_commits(self, branch: BranchRef, commits: Sequence[Commit]) -> None:
+        """Fold and index what commits of a branch left behind, when it is time to."""
+        changes = [change for commit in commits for change in commit.tables]
+        changed = Counter(change.table_id for change in changes)
+        states = {change.table_id: change.after for change in changes}
+        for state in states.values():
+            if state is None:
                 continue
             try:
-                dataset = self._store.files.read(change.after)
-                if _due(dataset, change.after, self._store.publisher.has_rivals(branch.id)):
-                    self._upkeep(branch, change.after)
+                dataset = self._store.files.read(state)
+                rivals = changed[state.id] if self._store.publisher.has_rivals(branch.id) else 0
+                if _due(dataset, state, rivals):
+                    self._upkeep(branch, state)
             except Exception as error:  # noqa: BLE001
                 # The commit that led here stands; the next one finds the same work to do.
-                logger.warning("maintenance of %r was put off: %s", change.table, error)
+                logger.warning("maintenance of %r was put off: %s", state.name, error)
 
     def _upkeep(self, branch: BranchRef, state: TableState) -> None:
         turn = self._turns[branch.id, state.id]
@@ -229,7 +231,9 @@ class Maintainer:
             ids = plan_fold(sizes) if alone or is_overdue(sizes) else []
             if work is None or not ids:
                 return None
-            groups = [rewrite(self._store.files, work.staged.base, ids)]
+            rivals = self._store.publisher.has_rivals(branch.id)
+            state, base = work.staged.state, work.staged.base
+            groups = [rewrite(self._store.files, state.id, base, ids, share=rivals)]
             return work.publish(Compaction(groups), f"fold {len(ids)} fragments")
 
     def compact(self, branch: BranchRef, name: str, on_spark: bool = False) -> Commit | None:
@@ -244,7 +248,8 @@ class Maintainer:
                 view = Table(self._store.files, self._store.engine, state, base, self)
                 groups = rewrite_on_spark(view, plan)
             else:
-                groups = [rewrite(self._store.files, base, ids) for ids in plan]
+                table_id = work.staged.state.id
+                groups = [rewrite(self._store.files, table_id, base, ids) for ids in plan]
             count = sum(map(len, plan))
             return work.publish(Compaction(groups), f"compact {count} fragments")
 
@@ -280,15 +285,18 @@ def _fold_lock(branch: BranchRef, state: TableState) -> str:
     return f"fold-{zlib.crc32(f'{branch.id} {state.id}'.encode()) % FOLD_LOCKS}"
 
 
-def _due(dataset: Dataset, state: TableState, among_rivals: bool) -> bool:
-    """Asked after every commit, so the common answer, no, is found with little work."""
+def _due(dataset: Dataset, state: TableState, shared: int) -> bool:
+    """Asked after every commit, so the common answer, no, is found with little work.
+
+    `shared` is, among processes, how many commits on the table it is asked after; else 0.
+    """
     fragments = dataset.get_fragments()
-    foldable = may_be_due(len(fragments), among_rivals)
+    foldable = may_be_due(len(fragments), shared)
     indexed = bool(state.looked_up) and state.rows >= INDEX_ROWS_MIN
     if not foldable and not indexed:
         return False
     sizes = [_size(fragment.metadata) for fragment in fragments]
-    if foldable and fold_is_due(sizes, among_rivals):
+    if foldable and fold_is_due(sizes, bool(shared)):
         return True
     return indexed and bool(plan_segment(sizes, segments_of(dataset, state.looked_up[0]))[0])
 

@@ -20,15 +20,15 @@ UNKNOWN = ""
 
 def own_process() -> str:
     """The name of this process."""
-    place, began = _place(), _began(os.getpid())
-    return f"{place}/{os.getpid()}/{began}" if place and began else UNKNOWN
+    here, began = place(), _began(os.getpid())
+    return f"{here}/{os.getpid()}/{began}" if here and began else UNKNOWN
 
 
 def has_died(process: str) -> bool:
     """Whether a process, by its name, has certainly ended."""
-    place, _, rest = process.rpartition("/")[0].rpartition("/")
+    there, _, rest = process.rpartition("/")[0].rpartition("/")
     began = process.rpartition("/")[2]
-    if not rest.isdecimal() or not place or place != _place():
+    if not rest.isdecimal() or not there or there != place():
         return False
     try:
         os.kill(int(rest), 0)
@@ -41,7 +41,8 @@ def has_died(process: str) -> bool:
 
 
 @functools.cache
-def _place() -> str | None:
+def place() -> str | None:
+    """The boot of the machine and the space of process ids; None where that is not told."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"

@@ -20,97 +20,30 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 from tidelock.errors import (
     LeaseLost,
     ObjectExists,
     OutcomeUnknown,
+    StoreError,
     StoreUnavailable,
     TidelockError,
 )
-from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
+from tidelock.model.commit import Commit
+from tidelock.store.handover import Handover, Visit, take_offers
 from tidelock.store.log import GROUP_MAX, Head, Log
+from tidelock.store.offers import Offers
 from tidelock.store.operation_ids import find_commit
+from tidelock.store.pending import Pending
 from tidelock.store.precedence import Precedence
-from tidelock.store.turns import Turn, Turns, taken_lock
+from tidelock.store.tables import TableFiles
+from tidelock.store.turns import Turn, Turns
 
 PUT_ATTEMPTS_MAX = 4
 PUT_PAUSE_SECONDS = 0.05
 LOST_PAUSE_SECONDS = 0.002
 RIVALS_EXPECTED = 8
-
-
-class Staged(Protocol):
-    """Something that can be published: a transaction, maintenance, a sealed intent."""
-
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        """The changes that publishing on top of these tables makes, or a typed conflict."""
-
-    def check(self) -> None:
-        """LeaseLost when others may have given this work up."""
-
-
-@dataclass(eq=False)
-class Pending:
-    """A transaction on its way into the log."""
-
-    staged: Staged
-    base: Head
-    operation_id: str
-    actor: str
-    kind: Kind
-    message: str
-    properties: dict[str, Any] = field(default_factory=dict)
-    own_id: bool = False
-    """Whether its operation id was made for it, so that no other attempt has it."""
-    sealed: bool = False
-    """Whether healing may publish this once its writer has lost its lease."""
-    commit: Commit | None = None
-    error: BaseException | None = None
-    called: Any = field(default_factory=taken_lock)
-    """A lock that is released to wake its waiting caller: it is settled, or is to lead."""
-
-    @property
-    def settled(self) -> bool:
-        return self.commit is not None or self.error is not None
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nobody else can have published it."""
-        return self.own_id and not self.sealed
-
-    def call(self) -> None:
-        if self.called.locked():
-            self.called.release()
-
-    def result(self) -> Commit:
-        if self.error is not None:
-            raise self.error
-        assert self.commit is not None
-        return self.commit
-
-    def committed(
-        self, version: int, head: Head, changes: tuple[TableChange, ...], moment: datetime
-    ) -> Commit:
-        branch = head.branch
-        parent = version - 1
-        home = branch.home_of(parent) if parent <= head.version else branch.id
-        return Commit(
-            version=version,
-            id=commit_id(branch.id, version),
-            parents=(commit_id(home, parent),) if parent else (),
-            branch=branch.name,
-            actor=self.actor,
-            operation_id=self.operation_id,
-            kind=self.kind,
-            message=self.message,
-            time=moment,
-            tables=changes,
-            properties=self.properties,
-        )
 
 
 class _Queue:
@@ -135,6 +68,18 @@ class _Queue:
         while not (pending.settled or self._leader is pending):
             pending.called.acquire()
 
+    def waiting(self) -> list[Pending]:
+        with self._mutex:
+            return self._waiting[:GROUP_MAX]
+
+    def dismiss_settled(self) -> None:
+        """Wake those that another process published, but whoever leads."""
+        with self._mutex:
+            settled = [pending for pending in self._waiting if pending.settled]
+            self._waiting = [pending for pending in self._waiting if not pending.settled]
+        for pending in settled:
+            pending.call()
+
     def take(self) -> list[Pending]:
         with self._mutex:
             taken, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
@@ -152,9 +97,11 @@ class _Queue:
 
 
 class Publisher:
-    def __init__(self, log: Log, turns: Turns) -> None:
+    def __init__(self, log: Log, turns: Turns, offers: Offers, files: TableFiles) -> None:
         self._log = log
         self._turns = turns
+        self._offers = offers
+        self._files = files
         self.precedence = Precedence(turns)
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._busy: Counter[tuple[str, str]] = Counter()
@@ -194,8 +141,7 @@ class Publisher:
         try:
             queue.join(pending)
             while not pending.settled:
-                with self._turns.taken(pending.base.branch.id) as turn:
-                    self._publish_group(queue.take(), heads, turn)
+                self._lead(pending, queue, heads)
         finally:
             # Also when interrupted: nobody may publish what its caller was told has failed.
             queue.leave(pending)
@@ -203,33 +149,68 @@ class Publisher:
             self._log.leave_hint(before, after)
         return pending.result()
 
+    def _lead(self, pending: Pending, queue: _Queue, heads: list[tuple[Head, Head]]) -> None:
+        """Publish what waits, in a turn, unless whoever had the turn before did."""
+        branch = pending.base.branch
+        handover = Handover(self._offers, branch.id, queue.waiting)
+        record = 0
+        try:
+            with self._turns.taken(branch.id, handover) as turn:
+                record = handover.end(turn.held)
+                if not record:
+                    pending.hosted = self._publish_group(queue.take(), heads, turn)
+        finally:
+            handover.end(False)
+        if record:
+            self._rivals[branch.id] = RIVALS_EXPECTED
+            # What cannot be read now is looked for again, in a turn.
+            with suppress(StoreError):
+                handover.accept(self._log.commits_in(branch, record))
+            queue.dismiss_settled()
+
     def _publish_group(
         self, group: list[Pending], heads: list[tuple[Head, Head]], turn: Turn
-    ) -> None:
+    ) -> list[Commit]:
+        """Publish a group; what was published for other processes along with it."""
+        visits: list[Visit] = []
         try:
-            self._run(group, heads, turn)
+            self._run(group, heads, turn, visits)
         except OutcomeUnknown as error:
             for pending in _unsettled(group):
                 pending.error = _unknown(pending, error.message)
         except TidelockError as error:
             for pending in _unsettled(group):
-                pending.error = error
+                _fail(pending, error)
         except BaseException as error:
             # The leader was interrupted: whether its put was applied is for the log to say.
             for pending in _unsettled(group):
                 pending.error = _unknown(pending, f"publishing was interrupted ({error!r})")
             raise
         finally:
+            for visit in visits:
+                visit.answer()
             for pending in group:
                 pending.call()
+        guests = (guest for visit in visits for guest in visit.guests)
+        return [guest.commit for guest in guests if guest.commit is not None]
 
-    def _run(self, group: list[Pending], heads: list[tuple[Head, Head]], turn: Turn) -> None:
+    def _run(
+        self,
+        group: list[Pending],
+        heads: list[tuple[Head, Head]],
+        turn: Turn,
+        visits: list[Visit],
+    ) -> None:
         head = self._log.newer_of(max((p.base for p in group), key=lambda base: base.version))
         newest = turn.newest()
         others = turn.waited or newest > head.record
         if others:
             # Another process published meanwhile: a put on top of what we know would lose.
             head = self._log.head(head.branch, newest)
+            if turn.held:
+                room = GROUP_MAX - len(group)
+                visits.extend(take_offers(self._offers, self._files, head, room))
+                group.extend(guest for visit in visits for guest in visit.guests)
         lost = 0
         looked_until = {pending: pending.base.version for pending in group}
         while True:
@@ -239,6 +220,8 @@ class Publisher:
                     since = looked_until[pending]
                     pending.commit = find_commit(self._log, head, pending.operation_id, since)
                     looked_until[pending] = head.version
+                # Whoever took it has ended its turn before this one began.
+                pending.handed = pending.handed and not turn.held
             commits = self._prepare(head, _unsettled(group))
             if not commits:
                 return
@@ -253,7 +236,7 @@ class Publisher:
                 continue
             turn.leave(after.record)
             for pending, commit in zip(commits, stored, strict=True):
-                pending.commit = commit
+                pending.commit, pending.record = commit, after.record
             branch_id = head.branch.id
             expected = self._rivals.get(branch_id, 0) - 1
             self._rivals[branch_id] = RIVALS_EXPECTED if others or lost else max(0, expected)
@@ -280,7 +263,7 @@ class Publisher:
                 continue
             except Exception as error:  # noqa: BLE001
                 # Whatever is wrong with one transaction, the others of its group go on.
-                pending.error = error
+                _fail(pending, error)
                 continue
             commits[pending] = pending.committed(version, head, changes, moment)
             operation_ids.add(pending.operation_id)
@@ -320,6 +303,10 @@ class Publisher:
             if stored is None:
                 raise
             return stored
+
+
+def _fail(pending: Pending, error: Exception) -> None:
+    pending.error = _unknown(pending, str(error)) if pending.handed else error
 
 
 def _unknown(pending: Pending, cause: str) -> OutcomeUnknown:

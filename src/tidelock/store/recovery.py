@@ -28,7 +28,7 @@ from tidelock.store.intents import Intent, expired, now, read_intent, store_now
 from tidelock.store.log import Head
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.operation_ids import find_commit
-from tidelock.store.publish import Pending
+from tidelock.store.pending import Pending
 from tidelock.store.records import decode, encode
 
 if TYPE_CHECKING:

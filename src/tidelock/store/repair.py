@@ -22,7 +22,7 @@ from tidelock.store.mirror import (
     foreign_commit,
 )
 from tidelock.store.operation_ids import new_operation_id
-from tidelock.store.publish import Pending
+from tidelock.store.pending import Pending
 from tidelock.store.recovery import Recovery
 from tidelock.store.tables import Dataset, schema_of
 

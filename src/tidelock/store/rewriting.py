@@ -21,6 +21,7 @@ from tidelock.store.frame_staging import query_failures
 from tidelock.store.frames import spark_schema
 from tidelock.store.lance_input import write_rows
 from tidelock.store.reading import Table
+from tidelock.store.recent import RecentRows
 from tidelock.store.tables import (
     Addresses,
     Dataset,
@@ -56,28 +57,51 @@ class Rewritten:
     """How many rows each old fragment had lost when it was read."""
 
 
-def rewrite(files: TableFiles, base: Dataset, ids: Sequence[int]) -> Rewritten:
-    """Rewrite one group in this process, in bounded memory."""
-    known = _recent(files, base, [base.get_fragment(fragment_id).metadata for fragment_id in ids])
+def rewrite(
+    files: TableFiles, table_id: str, base: Dataset, ids: Sequence[int], share: bool = False
+) -> Rewritten:
+    """Rewrite one group in this process, in bounded memory.
+
+    `share`: leave few rows to the process that will fold them again.
+    """
+    fragments = [base.get_fragment(fragment_id).metadata for fragment_id in ids]
+    known = _recent(files.recent, table_id, base.schema, fragments)
     if known is not None:
         rows, row_ids = known
-        return _of(base, ids, with_row_ids(files.write(base, rows), row_ids), row_ids)
-    return _of(base, ids, *_rewrite(base, ids, lambda rows: files.write(base, rows)))
+        written = with_row_ids(files.write(base, rows), row_ids)
+    else:
+        written, row_ids = _rewrite(base, ids, lambda rows: files.write(base, rows))
+    if share:
+        for fragment in written:
+            files.recent.share(table_id, data_file(fragment))
+    return _of(base, ids, written, row_ids)
 
 
 def _recent(
-    files: TableFiles, base: Dataset, fragments: Sequence[FragmentMetadata]
+    recent: RecentRows, table_id: str, schema: pa.Schema, fragments: Sequence[FragmentMetadata]
 ) -> tuple[pa.Table, Addresses] | None:
-    """The rows and row ids of fragments that were all written here just now, else None."""
-    schema = base.schema
+    """The rows and row ids of fragments that were all written just now, else None."""
+    if any(fragment.num_deletions for fragment in fragments):
+        return None
     tables = []
+    shared: Mapping[str, bytes] | None = None
     for fragment in fragments:
-        rows = files.recent(fragment)
-        if rows is None or fragment.num_deletions or not rows.schema.equals(schema):
+        path = data_file(fragment)
+        rows = recent.find(path)
+        if rows is None:
+            shared = recent.shared(table_id) if shared is None else shared
+            rows = _decoded(shared.get(path), schema)
+        if rows is None or len(rows) != fragment.physical_rows or not rows.schema.equals(schema):
             return None
         tables.append(rows)
     sequences = [RowIdSequence.from_inline_metadata(one.row_id_meta) for one in fragments]
     return pa.concat_tables(tables), np.concatenate([_row_ids(one) for one in sequences])
+
+
+def _decoded(batch: bytes | None, schema: pa.Schema) -> pa.Table | None:
+    if batch is None:
+        return None
+    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(batch), schema)])
 
 
 def _row_ids(sequence: RowIdSequence) -> Addresses:

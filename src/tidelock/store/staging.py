@@ -17,7 +17,8 @@ from tidelock.model.schema import TableSchema
 from tidelock.model.streams import PUBLISHING, StreamState
 from tidelock.store.faults import hit
 from tidelock.store.operations import Append, Counts, Operation, Target, Upsert
-from tidelock.store.tables import Dataset, TableFiles
+from tidelock.store.pending import Appended
+from tidelock.store.tables import Dataset, TableFiles, data_file, fragment_text
 
 
 @dataclass
@@ -109,11 +110,29 @@ class StagedTable:
                 hit("stage.after_operation")
             return dataset
 
-    def write(self) -> None:
-        """Do the part of staging that is not done again when the base moves."""
+    def write(self, share: bool) -> None:
+        """Do the part of staging that is not done again when the base moves.
+
+        `share`: leave few rows to the process that will fold them.
+        """
         for operation in self.operations[self.applied :]:
             if isinstance(operation, Append | Upsert):
                 operation.write(self.files, self.target, self.files.any_pin(self.state))
+            if share and isinstance(operation, Append):
+                for fragment in operation.fragments:
+                    self.files.recent.share(self.state.id, data_file(fragment))
+
+    def appended(self) -> Appended | None:
+        """What is added to the table, where nothing else happens to it and nothing is checked."""
+        plain = not (self.created or self.dropped or self.stream or self.state.stream)
+        if not plain or self.state.key:
+            return None
+        fragments: list[str] = []
+        for operation in self.operations:
+            if not isinstance(operation, Append) or operation.data:
+                return None
+            fragments.extend(fragment_text(fragment) for fragment in operation.fragments)
+        return Appended(self.state.name, self.state.id, tuple(fragments))
 
     def rebase(
         self, tables: Tables, operation_id: str, dropped: frozenset[str] = frozenset()

@@ -47,8 +47,10 @@ from tidelock.store.location import Location
 from tidelock.store.log import Head, Log
 from tidelock.store.maintenance import Maintainer
 from tidelock.store.objects import Objects
+from tidelock.store.offers import Offers
 from tidelock.store.operation_ids import OperationIds, new_operation_id
-from tidelock.store.publish import Pending, Publisher
+from tidelock.store.pending import Pending
+from tidelock.store.publish import Publisher
 from tidelock.store.reading import Engine
 from tidelock.store.records import decode, encode
 from tidelock.store.recovery import heal as settle_expired
@@ -112,7 +114,8 @@ class Store:
         self.turns = Turns(location)
         self.log = Log(objects, self.turns.newest)
         self.branches = Branches(objects, self.log)
-        self.publisher = Publisher(self.log, self.turns)
+        offers_folder = f"{self.turns.folder}/offers" if self.turns.folder else None
+        self.publisher = Publisher(self.log, self.turns, Offers(offers_folder), self.files)
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)
@@ -167,8 +170,8 @@ class Store:
         transaction.lapses = self.begin_work(transaction)
         return transaction
 
-    def after_commit(self, branch: BranchRef, commit: Commit) -> None:
-        self.maintainer.after_commit(branch, commit)
+    def after_commits(self, branch: BranchRef, commits: list[Commit]) -> None:
+        self.maintainer.after_commits(branch, commits)
 
     def hold_intent(self, transaction: Transaction) -> HeldIntent:
         intent = Intent(
@@ -331,6 +334,11 @@ class Store:
         self.refuse_unusable()
         if self._lease is not None:
             self._lease.check(lapses)
+
+    def lease_until(self, lapses: int) -> float:
+        """When the lease under which work began runs out, as boot_seconds counts; 0 if it has."""
+        lease = self._lease
+        return lease.until if lease is not None and lease.lapses == lapses else 0.0
 
     def _lease_content(self, lease_id: str) -> Lease:
         now = time.monotonic()

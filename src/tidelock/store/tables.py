@@ -9,6 +9,7 @@ After a crash: files that no commit names are garbage, which garbage collection 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -41,11 +42,9 @@ from tidelock.store.faults import hit
 from tidelock.store.lance_input import write_rows
 from tidelock.store.location import Location
 from tidelock.store.objects import Objects
+from tidelock.store.recent import RecentRows
 
 OPEN_DATASETS_MAX = 1024
-RECENT_ROWS_BYTES_MAX = 64 * 1024
-RECENT_TABLES_MAX = 512
-"""What was written last is kept, as long as it is small: folding reads it again soon."""
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 
@@ -69,14 +68,16 @@ class TableFiles:
         """`is_newest` says whether a branch has this very pin at its head."""
         self.location = location
         self._is_newest = is_newest
-        self._fsync = durability == "fsync" and location.kind == "file"
+        # Whether what is written is on the disk before it is published.
+        self.durable = durability == "fsync" and location.kind == "file"
         self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         self._open: OrderedDict[tuple[str, int], tuple[Dataset, pa.Schema]] = OrderedDict()
         """With their schemas, which Lance makes anew whenever it is asked."""
         self._last: dict[str, int] = {}
         """The pin of each table that was opened last."""
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
-        self._recent: OrderedDict[str, pa.Table] = OrderedDict()
+        shared = f"{location.uri}/{layout.TURNS}/rows" if location.kind == "file" else None
+        self.recent = RecentRows(shared)
         self._lock = threading.Lock()
 
     @cached_property
@@ -172,7 +173,7 @@ class TableFiles:
             session=self._session,
         )
         hit("table.after_create")
-        if self._fsync:
+        if self.durable:
             self._sync_tree(table_id)
         self._remember(table_id, dataset, dataset.schema)
         return dataset
@@ -183,25 +184,11 @@ class TableFiles:
         with _lance_failures(base):
             fragments = write_rows(data, data.schema, base)
         for fragment in fragments:
-            for file in fragment.files:
-                file.__class__ = _DataFile
+            _with_plain_paths(fragment)
         hit("table.after_write")
         if isinstance(data, pa.Table) and len(fragments) == 1:
-            self._keep_recent(data_file(fragments[0]), data)
+            self.recent.keep(data_file(fragments[0]), data)
         return fragments
-
-    def _keep_recent(self, path: str, rows: pa.Table) -> None:
-        # What keeping them keeps in memory: rows may be a small part of their buffers.
-        if rows.get_total_buffer_size() > RECENT_ROWS_BYTES_MAX:
-            return
-        with self._lock:
-            self._recent[path] = rows
-            if len(self._recent) > RECENT_TABLES_MAX:
-                self._recent.popitem(last=False)
-
-    def recent(self, fragment: FragmentMetadata) -> pa.Table | None:
-        """The rows of a fragment, deleted ones included, if they were written here just now."""
-        return self._recent.get(data_file(fragment))
 
     def commit(self, table_id: str, base: Dataset, operation: Any) -> Dataset:
         """The next pin: the operation applied to a base pin."""
@@ -211,7 +198,7 @@ class TableFiles:
                 base, operation, read_version=base.version, detached=True
             )
         hit("table.after_commit")
-        if self._fsync:
+        if self.durable:
             self._sync_version(table_id, base, dataset)
         # No operation changes the columns of a table.
         self._remember(table_id, dataset, self.arrow_schema(table_id, base))
@@ -371,6 +358,21 @@ class _DataFile(DataFile):  # type: ignore[misc]
     def path(self) -> str:
         path: str = self._path
         return path
+
+
+def _with_plain_paths(fragment: FragmentMetadata) -> FragmentMetadata:
+    for file in fragment.files:
+        file.__class__ = _DataFile
+    return fragment
+
+
+def fragment_text(fragment: FragmentMetadata) -> str:
+    """A fragment as it can be handed to another process."""
+    return json.dumps(fragment.to_json())
+
+
+def fragment_from(text: str) -> FragmentMetadata:
+    return _with_plain_paths(FragmentMetadata.from_json(text))
 
 
 def data_file(fragment: FragmentMetadata) -> str:

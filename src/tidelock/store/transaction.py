@@ -46,7 +46,7 @@ from tidelock.store.faults import hit
 from tidelock.store.inputs import Input, is_spark_frame, read_input
 from tidelock.store.intents import HeldIntent
 from tidelock.store.log import Head
-from tidelock.store.publish import Pending
+from tidelock.store.pending import Pending, Request
 from tidelock.store.reading import Table
 from tidelock.store.snapshot import query_tables
 from tidelock.store.staging import StagedTable
@@ -86,6 +86,7 @@ class Transaction:
         self._touched = bool(properties)
         self._intent: HeldIntent | None = None
         self._commit: Commit | None = None
+        self._published: list[Commit] = []
         self._closed = False
         self._lock = threading.RLock()
         self.lapses = 0
@@ -323,8 +324,7 @@ class Transaction:
                     self._say_unknown(error)
                 raise
             self._close()
-            if self._commit is not None and self._earlier is None:
-                self._store.after_commit(self._head.branch, self._commit)
+            self._store.after_commits(self._head.branch, self._published)
             return self._commit
 
     def _publish(self) -> Commit:
@@ -338,6 +338,7 @@ class Transaction:
             self.message,
             self.properties,
             own_id=not self._claimed,
+            request=self._request,
         )
         publisher = self._store.publisher
         with publisher.claim(self.branch.id, [staged.state.id for staged in changed]) as free:
@@ -345,15 +346,33 @@ class Transaction:
                 if free or self._intent is not None:
                     staged.current()
                 else:
-                    staged.write()
+                    staged.write(share=publisher.has_rivals(self.branch.id))
                 hit("stage.after_table")
             if self._intent is not None:
                 self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
                 pending.sealed = True
             commit = publisher.publish(pending)
+        self._published = pending.published
         if self._claimed:
             self._store.operation_ids.settle(self.branch, commit, self._head.version)
         return commit
+
+    def _request(self) -> Request | None:
+        """This transaction for another process to publish, if it only adds rows."""
+        if self._intent is not None or self._claimed or self._store.files.durable:
+            return None
+        appended = [staged.appended() for staged in self._changed()]
+        tables = tuple(one for one in appended if one is not None)
+        if not tables or len(tables) < len(appended):
+            return None
+        return Request(
+            self.operation_id,
+            self.actor,
+            self.message,
+            self.properties,
+            self._store.lease_until(self.lapses),
+            tables,
+        )
 
     def _kind(self) -> Kind:
         changed = self._changed()

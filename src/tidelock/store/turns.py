@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tidelock.store import layout
 from tidelock.store.location import Location
@@ -35,6 +35,8 @@ class Turn:
 
     waited: bool
     """Whether others were in the way."""
+    held: bool
+    """Whether others wait for this one to end; not if waiting for them was given up."""
     _lock: int | None
 
     def newest(self) -> int:
@@ -48,19 +50,36 @@ class Turn:
                 os.pwrite(self._lock, b"%0*d" % (NUMBER_BYTES, record), 0)
 
 
+class Errand(Protocol):
+    """What a turn is wanted for."""
+
+    def offer(self) -> None:
+        """Leave it to others while waiting."""
+
+    def is_done(self) -> bool:
+        """Whether they have done it. Asked from another thread, when the turn has come."""
+
+
 class Turns:
-    def __init__(self, location: Location, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._folder = f"{location.uri}/{layout.TURNS}" if location.kind == "file" else None
+    def __init__(
+        self,
+        location: Location,
+        idle_seconds: float = IDLE_SECONDS,
+        wait_seconds: float = WAIT_SECONDS_MAX,
+    ) -> None:
+        self.folder = f"{location.uri}/{layout.TURNS}" if location.kind == "file" else None
         self._mine = threading.local()
         self._idle_seconds = idle_seconds
+        self.wait_seconds = wait_seconds
         self._waiters: list[_Waiter] = []
         self._idle: list[_Waiter] = []
 
     @contextmanager
-    def taken(self, branch_id: str) -> Iterator[Turn]:
+    def taken(self, branch_id: str, errand: Errand | None = None) -> Iterator[Turn]:
         """Wait for this process's turn on a branch, but not for long.
 
-        A thread whose turn it is takes it again at once.
+        A thread whose turn it is takes it again at once. A turn that comes when its errand has been
+        done for it is passed on.
         """
         mine: dict[str, Turn] = self._mine.__dict__
         if branch_id in mine:
@@ -68,13 +87,14 @@ class Turns:
             return
         lock = self._open(branch_id)
         if lock is None:
-            yield Turn(False, None)
+            yield Turn(False, False, None)
             return
         try:
             at_once = _try(lock)
-            if not at_once:
-                self._wait(lock)
-            mine[branch_id] = Turn(not at_once, lock)
+            if not at_once and errand is not None:
+                errand.offer()
+            held = at_once or self._wait(lock, errand)
+            mine[branch_id] = Turn(not at_once, held, lock)
             yield mine[branch_id]
         finally:
             mine.pop(branch_id, None)
@@ -92,7 +112,7 @@ class Turns:
 
     def newest(self, branch_id: str) -> int:
         """What the last turn on a branch left, without a turn."""
-        if self._folder is None:
+        if self.folder is None:
             return 0
         try:
             lock = os.open(self._path(branch_id), os.O_RDONLY | os.O_CLOEXEC)
@@ -103,19 +123,19 @@ class Turns:
         finally:
             os.close(lock)
 
-    def _wait(self, lock: int) -> None:
+    def _wait(self, lock: int, errand: Errand | None) -> bool:
         """Wait for a lock, but not for long: what is not to be had soon is done without."""
         try:
             waiter = self._idle.pop()
         except IndexError:
             if len(self._waiters) >= WAITERS_MAX:
-                return
+                return False
             waiter = _Waiter(self._waiters, self._idle, self._idle_seconds)
-        waiter.wait(lock)
+        return waiter.wait(_Wish(lock, errand), self.wait_seconds)
 
     def _open(self, name: str) -> int | None:
         """A descriptor of its own for each turn: closing it gives the lock up."""
-        if self._folder is None:
+        if self.folder is None:
             return None
         path = self._path(name)
         try:
@@ -130,7 +150,32 @@ class Turns:
         return None
 
     def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}.lock"
+        return f"{self.folder}/{name}.lock"
+
+
+class _Wish:
+    """A lock that is waited for, by a descriptor of its own."""
+
+    def __init__(self, lock: int, errand: Errand | None) -> None:
+        # Of the same open file: it may be waited for still when the other is closed. Then nobody
+        # has the lock that it gets.
+        self._lock = os.dup(lock)
+        self._errand = errand
+        self.granted = False
+        self.done = taken_lock()
+
+    def wait(self) -> None:
+        """Wait until the lock is had, and pass it on if it is no longer needed.
+
+        Here, and not when its caller has woken up: the next one waits for it.
+        """
+        with suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if self._errand is not None and self._errand.is_done():
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            else:
+                self.granted = True
+        os.close(self._lock)
 
 
 class _Waiter(threading.Thread):
@@ -147,28 +192,24 @@ class _Waiter(threading.Thread):
         self._idle = idle
         self._idle_seconds = idle_seconds
         self._asked = taken_lock()
-        self._lock = -1
-        self._done = taken_lock()
+        self._wish: _Wish | None = None
         alive.append(self)
         self.start()
 
-    def wait(self, lock: int) -> None:
-        # A descriptor of its own, of the same open file: it may be waiting still when ours is
-        # closed. Then nobody has the lock that it gets.
-        self._lock = os.dup(lock)
-        done = self._done = taken_lock()
+    def wait(self, wish: _Wish, seconds: float) -> bool:
+        """Whether the lock is had."""
+        self._wish = wish
         self._asked.release()
-        done.acquire(timeout=WAIT_SECONDS_MAX)
+        return wish.done.acquire(timeout=seconds) and wish.granted
 
     def run(self) -> None:
         while True:
             if self._asked.acquire(timeout=self._idle_seconds):
-                with suppress(OSError):
-                    fcntl.flock(self._lock, fcntl.LOCK_EX)
-                os.close(self._lock)
-                done = self._done
+                wish = self._wish
+                assert wish is not None
+                wish.wait()
                 self._idle.append(self)
-                done.release()
+                wish.done.release()
             else:
                 try:
                     self._idle.remove(self)
