@@ -10,7 +10,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 
-from tidelock.errors import InvalidName
+from tidelock.errors import InvalidName, InvalidOption
 
 NAME_LENGTH_MAX = 64
 """In characters; a name of three-byte characters still fits a file name when it is encoded."""
@@ -52,8 +52,25 @@ def _reason_against(name: str) -> str | None:
     return None
 
 
+def check_text(value: object, what: str) -> str:
+    """Text that can be written down, or an error that says what it was for."""
+    if not isinstance(value, str):
+        raise InvalidOption(
+            f"{what} must be a string, not {type(value).__name__} ({value!r}).", actual=repr(value)
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(
+            f"{what} holds half a character, which no file can: {value!r}.", actual=repr(value)
+        ) from None
+    return value
+
+
 def fold(name: str) -> str:
     """The form under which a name is found: two names with one fold are the same name."""
+    if not isinstance(name, str):
+        check_text(name, "A name")
     return unicodedata.normalize("NFC", name).lower()
 
 

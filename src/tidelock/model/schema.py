@@ -160,6 +160,10 @@ def _key_names(key: str | Sequence[str] | None, columns: tuple[Column, ...]) -> 
         return ()
     by_fold = {fold(column.name): column for column in columns}
     names: list[str] = []
+    if not isinstance(key, Iterable):
+        raise InvalidSchema(
+            f"A key is the name of a column or a list of names, not {key!r}.", actual=repr(key)
+        )
     for given in [key] if isinstance(key, str) else key:
         found = by_fold.get(fold(given)) if isinstance(given, str) else None
         if found is None:

@@ -28,6 +28,7 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit
 from tidelock.model.durations import parse_duration
 from tidelock.model.listing import Listing
+from tidelock.model.names import check_table_name
 from tidelock.run import places
 from tidelock.run.places import At
 from tidelock.run.session import Engine
@@ -156,7 +157,8 @@ class Lake(StreamMethods, SinkMethods):
         message: str = "",
     ) -> Commit:
         """Create a table. `schema` is Spark DDL, a pyarrow.Schema or a Spark StructType."""
-        with self.transaction(message or f"create table {name}", branch=branch) as transaction:
+        message = message or f"create table {check_table_name(name)}"
+        with self.transaction(message, branch=branch) as transaction:
             transaction.create_table(name, schema, key=key)
         return _published(transaction)
 
@@ -239,6 +241,8 @@ class Lake(StreamMethods, SinkMethods):
         """The commits of a branch, newest first; with a table, those that created, changed or
         dropped a table of that name."""
         head = self._store.branches.head(branch)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise InvalidOption(f"A limit is a whole number or None, not {limit!r}.")
         log = self._store.log
         if table is None:
             oldest = 1 if limit is None else max(1, head.version - limit + 1)

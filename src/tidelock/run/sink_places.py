@@ -40,7 +40,13 @@ def find_place(lake: Location, kind: str, to: str) -> str:
             f"{to} is inside the lake, whose folders are its own. Choose another place.", to=to
         )
     for one in (path, *path.parents):
-        if one.is_file():
+        try:
+            occupied = one.is_file()
+        except OSError as error:
+            raise InvalidOption(
+                f"{to!r} is no place for files: {error.strerror}.", to=to
+            ) from error
+        if occupied:
             raise InvalidOption(
                 f"{one} is a file. Name a folder to deliver to, which need not exist yet.", to=to
             )

@@ -30,7 +30,7 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.model.durations import parse_duration
-from tidelock.model.names import check_name, is_hidden
+from tidelock.model.names import check_name, check_text, is_hidden
 from tidelock.model.sinks import (
     NOTHING,
     Feed,
@@ -77,8 +77,8 @@ class Sinks:
         self._store.refuse_read_only()
         check_name(name, "sink")
         check_feed(feed)
-        check_kind(kind, options)
-        check_secrets(options, to)
+        check_kind(check_text(kind, "A kind of sink"), options)
+        check_secrets(options, check_text(to, "The place to deliver to"))
         parse_schedule(schedule)
         head = self._store.branches.head(branch)
         state = head.tables[table]

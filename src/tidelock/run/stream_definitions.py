@@ -23,7 +23,7 @@ from tidelock.derive.schedules import parse_schedule
 from tidelock.derive.views import Prepared, internal_name
 from tidelock.errors import CommitConflict, InvalidOption, NotIncremental, TableExists, TableInUse
 from tidelock.model.commit import Commit, Tables, TableState
-from tidelock.model.names import check_table_name, fold
+from tidelock.model.names import check_table_name, check_text, fold
 from tidelock.model.streams import (
     Consistency,
     Definition,
@@ -41,8 +41,7 @@ CONFLICTS_MAX = 5
 
 def checked(definition: Definition) -> Definition:
     """The definition, if its options are all known, or InvalidOption."""
-    if not isinstance(definition.query, str):
-        raise InvalidOption(f"A query is SQL text, not {definition.query!r}.")
+    check_text(definition.query, "A query")
     parse_schedule(definition.schedule)
     check_choice("refresh_mode", definition.refresh_mode, RefreshMode)
     check_choice("consistency", definition.consistency, Consistency)

@@ -24,7 +24,7 @@ from tidelock.errors import (
     TagNotFound,
 )
 from tidelock.model.commit import BranchRef, Commit, commit_id
-from tidelock.model.names import check_name, suggest
+from tidelock.model.names import check_name, check_text, suggest
 from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log
@@ -69,7 +69,7 @@ class Branches:
 
     def head(self, name: str) -> Head:
         """The head of the live branch of that name."""
-        known = self.main() if name == MAIN else self._known.get(name)
+        known = self.main() if name == MAIN else self._known.get(check_text(name, "A branch"))
         if known is not None:
             try:
                 return self._log.head(known)
@@ -139,7 +139,7 @@ class Branches:
 
     def delete(self, name: str, close: Callable[[Head], Head]) -> None:
         """Close the branch's log. `close` publishes the closing record on top of a head."""
-        if name == MAIN:
+        if check_text(name, "A branch") == MAIN:
             raise InvalidOption("The branch 'main' cannot be deleted.", branch=name)
         try:
             close(self.head(name))

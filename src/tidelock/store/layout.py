@@ -10,6 +10,8 @@ import re
 import secrets
 from urllib.parse import quote, unquote
 
+from tidelock.model.names import check_text
+
 FORMAT = 1
 LAKE = "_tidelock/lake.json"
 BRANCHES = "_tidelock/branches"
@@ -32,7 +34,7 @@ TABLES = "tables"
 
 
 def encode(name: str) -> str:
-    return quote(name, safe="").replace("%", "=").replace(".", "=2E")
+    return quote(check_text(name, "A name"), safe="").replace("%", "=").replace(".", "=2E")
 
 
 def decode(segment: str) -> str:

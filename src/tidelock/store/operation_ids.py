@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tidelock.errors import ObjectExists, ObjectMissing, StoreError
 from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.names import check_text
 from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log
@@ -66,7 +67,7 @@ class OperationIds:
 
     def look_up(self, head: Head, operation_id: str) -> Commit | None:
         """The commit of an operation, or None when it was not published on this branch."""
-        key = layout.operation(head.branch.id, operation_id)
+        key = layout.operation(head.branch.id, check_text(operation_id, "An operation id"))
         try:
             since = decode(self._objects.get(key), Claim, key).since
         except ObjectMissing:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.expressions import parse_filter
 from tidelock.model.listing import Listing
-from tidelock.model.names import is_hidden
+from tidelock.model.names import check_text, is_hidden
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import scan_frame
 from tidelock.store.query import plan_query, run_query
@@ -109,7 +109,7 @@ def query_tables(
 ) -> DataFrame:
     """Run a query over some tables, each read with the columns and rows that it needs."""
     plan = plan_query(
-        query,
+        check_text(query, "A query"),
         _Schemas(tables, table),
         lambda sql, schema: parse_filter(sql, schema, zone=engine.zone).lance,
     )

@@ -31,6 +31,7 @@ from tidelock.errors import (
     ReadOnlyLake,
 )
 from tidelock.model.commit import BranchRef, Commit, Tables, TableState
+from tidelock.model.names import check_text
 from tidelock.store import layout
 from tidelock.store.branches import Branches
 from tidelock.store.intents import (
@@ -106,7 +107,7 @@ class Store:
         self.location = location
         self.objects = objects
         self.engine = engine
-        self.actor = actor
+        self.actor = check_text(actor, "An actor")
         self.read_only = read_only
         self.lease_seconds = lease_seconds
         self.info = lake_info(objects, location.uri)
@@ -139,12 +140,13 @@ class Store:
         self,
         branch: str,
         *,
-        message: str = "",
+        message: str | None = "",
         actor: str | None = None,
         operation_id: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Transaction:
         self.refuse_read_only()
+        told = check_text("" if message is None else message, "A message")
         kept = _plain_properties(properties)
         if operation_id is not None and (not isinstance(operation_id, str) or not operation_id):
             raise InvalidOption(
@@ -160,8 +162,8 @@ class Store:
         transaction = Transaction(
             self,
             head,
-            actor=actor or self.actor,
-            message=message,
+            actor=check_text(actor or self.actor, "An actor"),
+            message=told,
             operation_id=operation_id or new_operation_id(head),
             properties=kept,
             earlier=earlier,
@@ -240,7 +242,7 @@ class Store:
 
     def branch_of_commit(self, commit: str) -> tuple[BranchRef, int]:
         """The branch and the version that a commit id names."""
-        branch_id, _, number = commit.rpartition("-")
+        branch_id, _, number = check_text(commit, "A commit id").rpartition("-")
         refs = [ref for ref in self.branches.all_refs() if ref.id == branch_id]
         if refs and number.isdigit():
             version = int(number)
