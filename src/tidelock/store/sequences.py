@@ -26,6 +26,9 @@ NOTHING = -1
 SEQUENCE = "_sequence"
 READ_ROWS = 65_536
 READ_BYTES = 16 * 1024 * 1024
+BATCHES_PER_SCAN = 4
+"""Lance reads all that a scan asks for as fast as it can, and glibc keeps what large reads took for
+each thread that made one."""
 
 Ids = npt.NDArray[np.int64]
 
@@ -121,22 +124,25 @@ def _read_ascending(
 ) -> Iterator[pa.RecordBatch]:
     (fragment_id,) = stretch.fragments
     fragment = dataset.get_fragment(fragment_id)
-    options = {}
-    if after >= stretch.first or until < stretch.last or fragment.count_rows() > stretch.rows:
+    begin, end = 0, fragment.count_rows()
+    if after >= stretch.first or until < stretch.last or end > stretch.rows:
         ids = _ids(dataset, fragment_id)
         places = np.flatnonzero((ids > after) & (ids <= until) & (ids >= stretch.first))
         if not len(places):
             return
-        options = {"offset": int(places[0]), "limit": len(places)}
-    scanner = dataset.scanner(
-        columns=columns,
-        fragments=[fragment],
-        with_row_id=True,
-        scan_in_order=True,
-        batch_size=_rows_at_once(fragment),
-        **options,
-    )
-    yield from scanner.to_batches()
+        begin, end = int(places[0]), int(places[0]) + len(places)
+    rows = _rows_at_once(fragment)
+    for start in range(begin, end, BATCHES_PER_SCAN * rows):
+        scanner = dataset.scanner(
+            columns=columns,
+            fragments=[fragment],
+            with_row_id=True,
+            scan_in_order=True,
+            batch_size=rows,
+            offset=start,
+            limit=min(BATCHES_PER_SCAN * rows, end - start),
+        )
+        yield from scanner.to_batches()
 
 
 def _rows_at_once(fragment: Any) -> int:
