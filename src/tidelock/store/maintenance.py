@@ -51,6 +51,7 @@ from tidelock.store.tables import (
     TableFiles,
     data_file,
     index_segments,
+    with_plain_paths,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +83,11 @@ class Compaction:
             )
         operations = [
             lance.LanceOperation.RewriteGroup(
-                [present[path].metadata for path in group.paths if path in present],
+                [
+                    with_plain_paths(present[path].metadata)
+                    for path in group.paths
+                    if path in present
+                ],
                 list(group.fragments),
             )
             for group in groups

@@ -184,7 +184,7 @@ class TableFiles:
         with _lance_failures(base):
             fragments = write_rows(data, data.schema, base)
         for fragment in fragments:
-            _with_plain_paths(fragment)
+            with_plain_paths(fragment)
         hit("table.after_write")
         if isinstance(data, pa.Table) and len(fragments) == 1:
             self.recent.keep(data_file(fragments[0]), data)
@@ -360,7 +360,8 @@ class _DataFile(DataFile):  # type: ignore[misc]
         return path
 
 
-def _with_plain_paths(fragment: FragmentMetadata) -> FragmentMetadata:
+def with_plain_paths(fragment: FragmentMetadata) -> FragmentMetadata:
+    """The same fragment, whose paths can be asked for without making a class each time."""
     for file in fragment.files:
         file.__class__ = _DataFile
     return fragment
@@ -372,7 +373,7 @@ def fragment_text(fragment: FragmentMetadata) -> str:
 
 
 def fragment_from(text: str) -> FragmentMetadata:
-    return _with_plain_paths(FragmentMetadata.from_json(text))
+    return with_plain_paths(FragmentMetadata.from_json(text))
 
 
 def data_file(fragment: FragmentMetadata) -> str:
