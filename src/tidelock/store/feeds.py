@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelock.errors import InvalidOption, TableReplaced
+from tidelock.errors import InvalidOption, SnapshotExpired, TableReplaced
 from tidelock.model.commit import TableChange, TableState
 from tidelock.model.names import is_hidden
 from tidelock.store.changes import VERSION, WEIGHT, diff_batches, named_changes
 from tidelock.store.log import Head
+from tidelock.store.tables import Dataset
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
@@ -54,8 +55,10 @@ def change_reader(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for version, change in reversed(found):
-            before = change.before and store.files.read(change.before)
-            after = change.after and store.files.read(change.after)
+            try:
+                before, after = _pins(store, change)
+            except SnapshotExpired as error:
+                raise _expired(store, table, found) from error
             with store.files.reading(change.state):
                 read = store.files.reader(change.table_id)
                 rows = diff_batches(read, before, after, version, schema.names)
@@ -63,6 +66,28 @@ def change_reader(
         assert snapshot is not None
 
     return pa.RecordBatchReader.from_batches(pa.schema([*schema, WEIGHT, VERSION]), batches())
+
+
+def _pins(store: Store, change: TableChange) -> tuple[Dataset | None, Dataset | None]:
+    before, after = (state and store.files.read(state) for state in (change.before, change.after))
+    return before, after
+
+
+def _expired(store: Store, table: str, found: Sequence[tuple[int, TableChange]]) -> SnapshotExpired:
+    """The error for changes that are no longer kept; `found` is newest first."""
+    kept = 0
+    for version, change in found:
+        kept = version
+        try:
+            _pins(store, change)
+        except SnapshotExpired:
+            break
+    return SnapshotExpired(
+        f"Garbage collection removed data that changes of {table!r} are read from. They are kept "
+        f"after version {kept}: read those, and what was there before from a snapshot.",
+        table=table,
+        version=kept,
+    )
 
 
 def _may_hold_pairs(store: Store, change: TableChange) -> bool:

@@ -380,6 +380,24 @@ def test_the_lance_head_of_a_mirrored_table_stays_readable(lake: Lake) -> None:
     assert rows_of(lake.table("t")) == Counter((n, n) for n in range(1, 6))
 
 
+def test_changes_that_are_no_longer_kept_say_which_are(lake: Lake) -> None:
+    lake.create_table("t", NUMBERS_DDL, key="id")
+    for number in range(1, 7):
+        add(lake, number)
+    with lake.transaction() as tx:
+        tx.delete("t", "id = 2")
+    newest = lake.snapshot().version
+    collect_all(lake, versions=3)
+    with pytest.raises(errors.SnapshotExpired, match="are kept after version") as caught:
+        lake.changes("t", since=1).read_all()
+    kept = caught.value.version
+    assert newest - 3 <= kept < newest
+    assert lake.changes("t", since=kept).read_all().num_rows == newest - kept
+    with pytest.raises(errors.SnapshotExpired):
+        lake.changes("t", since=kept - 1).read_all()
+    assert lake.snapshot(version=kept).table("t").count() > 0
+
+
 def write_foreign(lake: Lake, *pairs: tuple[int, int]) -> None:
     table = lake.table("t")
     rows = pa.Table.from_pylist(numbers(*pairs), schema=table.dataset.schema)
