@@ -392,7 +392,7 @@ def test_a_storm_of_appends_loses_and_doubles_nothing(tmp_path: Path) -> None:
         writers = [writer(number) for number in range(5)]
         started = len(writers)
         suspended: list[Any] = []
-        deadline = time.monotonic() + fault_seconds(8)
+        deadline = time.monotonic() + fault_seconds(6)
         try:
             with tidelock.open(uri, read_only=True) as reader:
                 while time.monotonic() < deadline:
