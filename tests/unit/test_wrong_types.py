@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.lakes import NUMBERS_DDL, check_log, numbers
 
 import tidelock
-from tidelock import Lake
+from tidelock import Lake, errors
 from tidelock.errors import TidelockError
 
 WRONG = ["half a \ud800 character", 5, b"x", ["x"], 5.5, True, object()]
@@ -28,6 +30,13 @@ def transaction(**options: Any) -> Callable[[Lake], None]:
 def reopen(lake: Lake, **options: Any) -> None:
     with tidelock.open(lake.uri, **options) as other:
         transaction()(other)
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
 
 
 CALLS: dict[str, Call] = {
@@ -80,12 +89,82 @@ def test_a_wrong_type_is_refused_by_name(tmp_path: Path, what: str) -> None:
             assert len(check_log(other)) == other.snapshot().version == version
 
 
-@pytest.mark.parametrize("limit", ["5", 5.0, [5], True])
-def test_a_limit_is_a_number(tmp_path: Path, limit: Any) -> None:
+COUNTS: dict[str, Call] = {
+    "log": lambda lake, value: lake.log(limit=value),
+    "limit": lambda lake, value: lake.table("t").to_arrow(limit=value),
+    "versions": lambda lake, value: lake.collect_garbage(versions=value),
+    "retries": lambda lake, value: lake.run(lambda tx: None, retries=value),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_a_count_is_a_whole_number(tmp_path: Path, what: str) -> None:
     with tidelock.open(tmp_path / "lake", create=True) as lake:
         lake.create_table("t", NUMBERS_DDL)
-        with pytest.raises(TidelockError, match="whole number"):
-            lake.log(limit=limit)
+        for value in ("5", 5.0, [5], True, float("nan"), -1, 2**63, b"5"):
+            with pytest.raises(TidelockError, match="whole number"):
+                COUNTS[what](lake, value)
+
+
+OTHERS: dict[str, tuple[Call, list[Any]]] = {
+    "age": (
+        lambda lake, value: lake.collect_garbage(value),
+        [float("nan"), float("inf"), 10**30, "99999999999d", timedelta.max, True, None, []],
+    ),
+    "optimize": (lambda lake, value: lake.optimize(value), [5, 1.5, True, object(), b"t", [5]]),
+    "columns": (
+        lambda lake, value: lake.table("t").to_arrow(columns=value),
+        [5, True, b"id", ["id", "id"], ["id", "ID"], [None]],
+    ),
+    "storage options": (
+        lambda lake, value: tidelock.open(lake.uri, storage_options=value),
+        [5, True, [1], b"x", {1: 2}, {"region": "x"}],
+    ),
+    "path": (lambda lake, value: tidelock.open(value), ["\ud800", 5, None, ["x"]]),
+    "properties": (
+        lambda lake, value: transaction(properties=value)(lake),
+        [_nested(3000), {"a": object()}, {("a",): 1}],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_wrong_values_are_refused(tmp_path: Path, what: str) -> None:
+    call, values = OTHERS[what]
+    with tidelock.open(tmp_path / "lake", create=True) as lake:
+        lake.create_table("t", NUMBERS_DDL)
+        for value in values:
+            with pytest.raises(TidelockError):
+                call(lake, value)
+        assert len(check_log(lake)) == 1
+
+
+TEXT = pa.Array.from_buffers(
+    pa.string(), 3, pa.array([b"ok", b"\xff\xfe", b"ok"], pa.binary()).buffers()
+)
+TEXTS: dict[str, tuple[str, pa.Array]] = {
+    "STRING": ("STRING", TEXT),
+    "STRUCT": ("STRUCT<a: STRING>", pa.StructArray.from_arrays([TEXT], ["a"])),
+    "ARRAY": ("ARRAY<STRING>", pa.ListArray.from_arrays([0, 1, 2, 3], TEXT)),
+    "large": ("STRING", TEXT.cast(pa.binary()).cast(pa.large_binary()).view(pa.large_string())),
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("what", TEXTS)
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path, what: str, streaming: bool) -> None:
+    """Arrow takes them without a look, and whatever reads the table later fails."""
+    kind, values = TEXTS[what]
+    rows = pa.table({"id": [1, 2, 3], "s": values})
+    with tidelock.open(tmp_path / "lake", create=True) as lake:
+        lake.create_table("t", f"id BIGINT NOT NULL, s {kind}", key="id")
+        with pytest.raises(errors.WrongType, match="not UTF-8, in row 1") as caught:
+            lake.run(lambda tx: tx.append("t", rows.to_reader(2) if streaming else rows))
+        assert (caught.value.table, caught.value.column) == ("t", "s")
+        with pytest.raises(errors.WrongType, match="not UTF-8"):
+            lake.run(lambda tx: tx.upsert("t", {"id": [1, 2, 3], "s": values}))
+        lake.run(lambda tx: tx.append("t", rows.slice(2)))
+        assert lake.table("t").to_arrow()["id"].to_pylist() == [3]
 
 
 def test_no_message_is_an_empty_one(tmp_path: Path) -> None:

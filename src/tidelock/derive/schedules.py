@@ -163,7 +163,7 @@ def parse_schedule(text: str | None, zone: str = "UTC") -> Schedule:
 def _every(text: str) -> Every:
     try:
         interval = parse_duration(text, "a schedule")
-    except OverflowError:
+    except InvalidOption:
         raise _refusal(text, "it is too long") from None
     if not interval:
         raise _refusal(text, "it must be longer than nothing")

@@ -9,28 +9,39 @@ from tidelock.errors import InvalidOption
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+LONGEST = timedelta(days=36_500)
 
 
 def parse_duration(value: timedelta | float | str, what: str = "a duration") -> timedelta:
     """A timedelta, a number of seconds, or text such as `30s`, `1h30m`, `7d`."""
-    if isinstance(value, timedelta):
-        found = value
-    elif isinstance(value, bool):
+    try:
+        found = _duration(value, what)
+    except OverflowError:
+        raise _too_long(value, what) from None
+    except ValueError:
+        raise _refusal(value, what) from None
+    if found < timedelta(0):
         raise _refusal(value, what)
-    elif isinstance(value, int | float):
-        found = timedelta(seconds=value)
-    elif isinstance(value, str):
+    if found > LONGEST:
+        raise _too_long(value, what)
+    return found
+
+
+def _duration(value: timedelta | float | str, what: str) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool):
+        raise _refusal(value, what)
+    if isinstance(value, int | float):
+        return timedelta(seconds=value)
+    if isinstance(value, str):
         text = value.strip().lower().replace(" ", "")
         if not text or _PART.sub("", text) != "":
             # A number without a unit too: who writes 7 may well mean days.
             raise _refusal(value, what)
         parts = _PART.findall(text)
-        found = timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
-    else:
-        raise _refusal(value, what)
-    if found < timedelta(0):
-        raise _refusal(value, what)
-    return found
+        return timedelta(seconds=sum(float(n) * _UNITS[unit] for n, unit in parts))
+    raise _refusal(value, what)
 
 
 def in_seconds(text: str) -> float | str:
@@ -42,6 +53,14 @@ def _refusal(value: object, what: str) -> InvalidOption:
     return InvalidOption(
         f"{value!r} cannot be read as {what}. Write it with its unit, such as '30s', '1h30m' or "
         "'7d' (s, m, h, d, w); or use a timedelta, or a number of seconds.",
+        value=str(value),
+    )
+
+
+def _too_long(value: object, what: str) -> InvalidOption:
+    return InvalidOption(
+        f"{value!r} is too long for {what}: '{LONGEST.days}d' is the longest. Write '30s', '1h30m' "
+        "or '7d', for example.",
         value=str(value),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tidelock.errors import InvalidName, InvalidOption
 
@@ -65,6 +65,27 @@ def check_text(value: object, what: str) -> str:
             f"{what} holds half a character, which no file can: {value!r}.", actual=repr(value)
         ) from None
     return value
+
+
+def check_count(value: object, what: str) -> int:
+    """A whole number that is not negative, or an error that says what it was for."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise InvalidOption(
+            f"{what} is a whole number from 0 on, not {value!r}.", actual=repr(value)
+        )
+    return value
+
+
+def names_of(value: str | Sequence[str], what: str) -> list[str]:
+    """One name or several, as a list of different ones."""
+    if not isinstance(value, str | Sequence) or isinstance(value, bytes):
+        raise InvalidOption(f"{what} is a list of names, not {value!r}.", actual=repr(value))
+    names = [value] if isinstance(value, str) else list(value)
+    folded = [fold(name) for name in names]
+    for number, name in enumerate(names):
+        if folded[number] in folded[:number]:
+            raise InvalidOption(f"{what} names {name!r} twice.", actual=repr(value))
+    return names
 
 
 def fold(name: str) -> str:

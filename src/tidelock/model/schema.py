@@ -81,6 +81,11 @@ class TableSchema:
         return any(_holds_times(column.type) for column in self.columns)
 
     @cached_property
+    def textual(self) -> tuple[int, ...]:
+        """The positions of the columns that are a STRING or hold one."""
+        return tuple(i for i, column in enumerate(self.columns) if _holds_text(column.type))
+
+    @cached_property
     def _by_fold(self) -> Mapping[str, Column]:
         return {fold(column.name): column for column in self.columns}
 
@@ -103,6 +108,10 @@ def holds_required(type_: pa.DataType) -> bool:
 
 def _holds_times(type_: pa.DataType) -> bool:
     return pa.types.is_temporal(type_) or any(_holds_times(f.type) for f in inner_fields(type_))
+
+
+def _holds_text(type_: pa.DataType) -> bool:
+    return pa.types.is_string(type_) or any(_holds_text(f.type) for f in inner_fields(type_))
 
 
 def table_schema(columns: Iterable[Column], key: str | Sequence[str] | None = None) -> TableSchema:

@@ -28,7 +28,7 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit
 from tidelock.model.durations import parse_duration
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_table_name
+from tidelock.model.names import check_count, check_table_name, names_of
 from tidelock.run import places
 from tidelock.run.places import At
 from tidelock.run.session import Engine
@@ -128,6 +128,7 @@ class Lake(StreamMethods, SinkMethods):
                 f"lake.run takes a function of a transaction, not {function!r}. For one statement: "
                 "lake.run(lambda tx: tx.delete('orders', 'id = 1')).",
             )
+        check_count(retries, "retries")
         with ExitStack() as stack:
             for attempt in count():
                 transaction = self.transaction(
@@ -241,8 +242,8 @@ class Lake(StreamMethods, SinkMethods):
         """The commits of a branch, newest first; with a table, those that created, changed or
         dropped a table of that name."""
         head = self._store.branches.head(branch)
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise InvalidOption(f"A limit is a whole number or None, not {limit!r}.")
+        if limit is not None:
+            check_count(limit, "limit")
         log = self._store.log
         if table is None:
             oldest = 1 if limit is None else max(1, head.version - limit + 1)
@@ -375,7 +376,7 @@ class Lake(StreamMethods, SinkMethods):
         self._store.refuse_read_only()
         self._store.ensure_lease()
         head = self._store.branches.head(branch)
-        asked = [tables] if isinstance(tables, str) else tables or list(head.tables)
+        asked = list(head.tables) if tables is None else names_of(tables, "tables")
         names = [head.tables[name].name for name in asked]
         commits: list[Commit] = []
         for number, name in enumerate(names, start=1):
@@ -406,8 +407,7 @@ class Lake(StreamMethods, SinkMethods):
         """
         if not dry_run:
             self._store.refuse_read_only()
-        if versions < 0:
-            raise InvalidOption(f"versions is a count, not {versions}.", versions=versions)
+        check_count(versions, "versions")
         age = parse_duration(older_than, "an age")
         if not dry_run:
             self._sinks.release_leftovers()

@@ -1,7 +1,7 @@
-"""What must hold of rows before they are staged: NOT NULL, everywhere, and keys that are unique.
+"""What must hold of rows before they are staged: NOT NULL, text that is text, keys that are unique.
 
 Owns: the checks of batches that already have the table's types.
-Cost: nothing of the values is read where Arrow's null counts are enough.
+Cost: nothing of the values is read where Arrow's null counts are enough, but of text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from tidelock.errors import DuplicateKey
 from tidelock.model.schema import TableSchema, holds_required
 from tidelock.model.types import inner_fields
 from tidelock.store.arrays import entries
-from tidelock.store.refusals import OFFENDERS_MAX, null_in_required, tell_keys, tell_value
+from tidelock.store.refusals import (
+    OFFENDERS_MAX,
+    no_text,
+    null_in_required,
+    tell_keys,
+    tell_value,
+)
 
 # Below this many rows a Python set is quicker than starting Arrow's grouping.
 _SMALL_ROWS = 64
@@ -38,6 +44,38 @@ def check_required(data: Any, schema: TableSchema, table: str, *, first_row: int
                 rows = _rows_inside(array, path)
                 raise null_in_required(table, path, rows, offset)
             offset += len(array)
+
+
+def check_text(data: Any, schema: TableSchema, table: str, *, first_row: int = 0) -> None:
+    """WrongType if a STRING holds bytes that are no UTF-8, which Arrow takes without a look."""
+    for i in schema.textual:
+        offset = first_row
+        for array in _chunks(data.column(i)):
+            if not _is_valid(array):
+                row = _first_invalid(array)
+                raise no_text(table, schema.columns[i], array.slice(row, 1), offset + row)
+            offset += len(array)
+
+
+def _is_valid(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_invalid(array: pa.Array) -> int:
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        # Not a slice of what is nested: that would have all of what is inside.
+        low, high = (
+            (middle, high)
+            if _is_valid(pa.concat_arrays([array.slice(low, middle - low)]))
+            else (low, middle)
+        )
+    return low
 
 
 def _chunks(column: Any) -> Iterable[pa.Array]:

@@ -32,7 +32,7 @@ from tidelock.store.arrays import (
     match_fields,
     match_names,
 )
-from tidelock.store.checks import check_required, check_unique_keys
+from tidelock.store.checks import check_required, check_text, check_unique_keys
 from tidelock.store.chunks import cut, rechunk, unsliced_batch, unsliced_table
 from tidelock.store.refusals import (
     unreadable,
@@ -146,6 +146,7 @@ def _from_table(data: pa.Table, schema: TableSchema, table: str, zone: str) -> I
     check_required(data, schema, table)
     if schema.nested:
         data = unsliced_table(data)
+    check_text(data, schema, table)
     return Input(schema, data)
 
 
@@ -169,8 +170,11 @@ def _checked(
         for piece in cut(given, given.num_rows, _CONVERT_BYTES_MAX):
             batch = _convert_batch(piece, schema, table, zone, row)
             check_required(batch, schema, table, first_row=row)
+            # Cut first: what a slice hides is nobody's.
+            whole = unsliced_batch(batch) if schema.nested else batch
+            check_text(whole, schema, table, first_row=row)
             row += batch.num_rows
-            yield unsliced_batch(batch) if schema.nested else batch
+            yield whole
 
 
 def _convert_batch(
@@ -366,7 +370,9 @@ def _from_values(
                 raise wrong_columns(error, table) from error
     data = pa.Table.from_arrays(arrays, schema=schema.arrow)
     check_required(data, schema, table)
-    return Input(schema, unsliced_table(data) if schema.nested else data)
+    whole = unsliced_table(data) if schema.nested else data
+    check_text(whole, schema, table)
+    return Input(schema, whole)
 
 
 def _given_array(

@@ -37,7 +37,7 @@ from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import InvalidName, InvalidOption
-from tidelock.model.names import suggest
+from tidelock.model.names import check_text, suggest
 from tidelock.store.objects import LocalObjects, Objects, ObstoreObjects, check_key
 
 Kind = Literal["file", "s3", "memory"]
@@ -101,7 +101,7 @@ def locate(
     uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Location:
     """The location that a user's path or URI names. Nothing of the lake is opened or created."""
-    text = os.fsdecode(os.fspath(uri))
+    text = check_text(os.fsdecode(os.fspath(uri)), "The path of a lake")
     scheme, rest = _split_scheme(text)
     if scheme and not isinstance(uri, str):
         raise InvalidName(
@@ -239,6 +239,8 @@ _TRUE = ("true", "1", "yes", "on", "y", "t")
 
 def _check_options(given: Mapping[str, str], kind: str) -> dict[str, str]:
     """The options under their one name, with values as both libraries read them."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidOption(f"storage_options maps names to values, unlike {given!r}.")
     if given and kind != "s3":
         raise InvalidOption(
             f"A lake at a {kind} location takes no storage options. Leave them out: "

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from tidelock.errors import InvalidOption
 from tidelock.model.commit import TableState
 from tidelock.model.expressions import Filter, parse_filter
-from tidelock.model.names import quote
+from tidelock.model.names import check_count, names_of, quote
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import FrameSource, scan_frame
 from tidelock.store.tables import Dataset, TableFiles
@@ -91,8 +90,8 @@ class Table:
         limit: int | None = None,
     ) -> pa.Table:
         """The rows as an Arrow table."""
-        if limit is not None and limit < 0:
-            raise InvalidOption(f"limit={limit} is no number of rows.", limit=limit)
+        if limit is not None:
+            check_count(limit, "limit")
         condition = None if filter is None else self.condition(filter)
         names = self.resolve(columns)
         if condition is None or condition.lance is not None:
@@ -157,9 +156,7 @@ class Table:
         """The columns' names as the schema writes them; ColumnNotFound names an unknown one."""
         if columns is None:
             return list(self.schema.names)
-        if isinstance(columns, str):
-            columns = [columns]
-        return [self.schema.column(name).name for name in columns]
+        return [self.schema.column(name).name for name in names_of(columns, "columns")]
 
     def __repr__(self) -> str:
         columns = ", ".join(self.schema.names[:8]) + (", …" if len(self.schema.names) > 8 else "")

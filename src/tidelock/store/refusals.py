@@ -18,6 +18,7 @@ from tidelock.model.schema import Column
 from tidelock.model.types import type_name
 from tidelock.store.arrays import AmbiguousField, Convert, Mismatch, MissingField, UnknownField
 
+VALUE_SHOWN_BYTES = 40
 OFFENDERS_MAX = 3
 _TOLD_LENGTH_MAX = 60
 
@@ -157,6 +158,21 @@ def null_in_required(
         actual="NULL",
         values=[None] * len(at),
         rows=at,
+    )
+
+
+def no_text(table: str, column: Column, value: pa.Array, row: int) -> WrongType:
+    is_string = pa.types.is_string(value.type)
+    shown = value.cast(pa.binary())[0].as_py()[:VALUE_SHOWN_BYTES] if is_string else None
+    holds = f"the bytes {shown!r}, which are" if is_string else "text that is"
+    return WrongType(
+        f"Column {column.name!r} of table {table!r} holds {holds} not UTF-8, in row {row}. Decode "
+        "it with the encoding that it has, or write it to a BINARY column.",
+        table=table,
+        column=column.name,
+        expected="UTF-8",
+        values=[shown],
+        rows=[row],
     )
 
 

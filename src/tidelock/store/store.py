@@ -364,7 +364,7 @@ def _plain_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
     """Properties as they come back from the log, or an error before anything is staged."""
     try:
         plain = msgspec.json.decode(msgspec.json.encode(dict(properties or {})))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidOption(
             f"The properties of a commit must be plain values that JSON can hold: {error}.",
             cause=str(error),
