@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -110,3 +112,46 @@ def test_what_else_stands_there_is_not_taken_for_rows_of_a_table(tmp_path: Path)
     with tidelock.open(tmp_path / "lake") as lake:
         assert lake.optimize()
         assert rows_of(lake.table("t")) == expected
+
+
+def _row(number: int) -> dict[str, Any]:
+    """Values that are nested, NULL, and of types for which Lance needs buffers aligned."""
+    return {
+        "id": number,
+        "d": Decimal(number).scaleb(-5),
+        "s": None if number % 3 == 0 else {"x": Decimal(number), "y": ["é", None][: number % 3]},
+        "m": [("k", Decimal(number))] if number % 2 else None,
+        "b": bytes([number % 256]),
+    }
+
+
+def test_rows_that_processes_leave_fold_to_what_was_written(tmp_path: Path) -> None:
+    schema = (
+        "id BIGINT, d DECIMAL(38,5), s STRUCT<x: DECIMAL(20,2), y: ARRAY<STRING>>, "
+        "m MAP<STRING, DECIMAL(10,1)>, b BINARY"
+    )
+    with tidelock.open(tmp_path / "lake", create=True) as lake:
+        lake.create_table("t", schema)
+        # Handles of one process are to each other what processes are.
+        handles = [tidelock.open(tmp_path / "lake") for _ in range(3)]
+
+        def write(handle: tidelock.Lake, first: int) -> None:
+            for number in range(first, first + 25):
+                with handle.transaction() as tx:
+                    tx.append("t", [_row(number)])
+
+        threads = [
+            threading.Thread(target=write, args=(handle, 100 * number))
+            for number, handle in enumerate(handles)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [path.stat().st_size for path in tmp_path.glob("lake/_tidelock/turns/rows/*")]
+        for handle in handles:
+            handle.close()
+        found = sorted(lake.table("t").to_arrow().to_pylist(), key=lambda row: row["id"])
+        written = [_row(100 * number + n) for number in range(3) for n in range(25)]
+        assert found == written
+        assert any(commit.kind == "maintenance" for commit in lake.log(limit=None))
