@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from tidelock.errors import InvalidName, InvalidOption
+from tidelock.model.arguments import check_text
 
 NAME_LENGTH_MAX = 64
 """In characters; a name of three-byte characters still fits a file name when it is encoded."""
@@ -52,40 +53,16 @@ def _reason_against(name: str) -> str | None:
     return None
 
 
-def check_text(value: object, what: str) -> str:
-    """Text that can be written down, or an error that says what it was for."""
-    if not isinstance(value, str):
-        raise InvalidOption(
-            f"{what} must be a string, not {type(value).__name__} ({value!r}).", actual=repr(value)
-        )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidOption(
-            f"{what} holds half a character, which no file can: {value!r}.", actual=repr(value)
-        ) from None
-    return value
-
-
-def check_count(value: object, what: str) -> int:
-    """A whole number that is not negative, or an error that says what it was for."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise InvalidOption(
-            f"{what} is a whole number from 0 on, not {value!r}.", actual=repr(value)
-        )
-    return value
-
-
 def names_of(value: str | Sequence[str], what: str) -> list[str]:
     """One name or several, as a list of different ones."""
     if not isinstance(value, str | Sequence) or isinstance(value, bytes):
         raise InvalidOption(f"{what} is a list of names, not {value!r}.", actual=repr(value))
-    names = [value] if isinstance(value, str) else list(value)
-    folded = [fold(name) for name in names]
-    for number, name in enumerate(names):
-        if folded[number] in folded[:number]:
+    names: dict[str, str] = {}
+    for name in [value] if isinstance(value, str) else value:
+        if fold(name) in names:
             raise InvalidOption(f"{what} names {name!r} twice.", actual=repr(value))
-    return names
+        names[fold(name)] = name
+    return list(names.values())
 
 
 def fold(name: str) -> str:

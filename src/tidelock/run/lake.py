@@ -25,10 +25,11 @@ from tidelock.errors import (
     SnapshotExpired,
     VersionNotFound,
 )
+from tidelock.model.arguments import check_count
 from tidelock.model.commit import BranchRef, Commit
 from tidelock.model.durations import parse_duration
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_count, check_table_name, names_of
+from tidelock.model.names import check_table_name, names_of
 from tidelock.run import places
 from tidelock.run.places import At
 from tidelock.run.session import Engine

@@ -29,8 +29,9 @@ from tidelock.errors import (
     SinkBusy,
     TidelockError,
 )
+from tidelock.model.arguments import check_text
 from tidelock.model.durations import parse_duration
-from tidelock.model.names import check_name, check_text, is_hidden
+from tidelock.model.names import check_name, is_hidden
 from tidelock.model.sinks import (
     NOTHING,
     Feed,

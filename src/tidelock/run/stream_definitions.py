@@ -22,8 +22,9 @@ from tidelock.derive.options import option_changes
 from tidelock.derive.schedules import parse_schedule
 from tidelock.derive.views import Prepared, internal_name
 from tidelock.errors import CommitConflict, InvalidOption, NotIncremental, TableExists, TableInUse
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import Commit, Tables, TableState
-from tidelock.model.names import check_table_name, check_text, fold
+from tidelock.model.names import check_table_name, fold
 from tidelock.model.streams import (
     Consistency,
     Definition,

@@ -23,8 +23,9 @@ from tidelock.errors import (
     TagExists,
     TagNotFound,
 )
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, commit_id
-from tidelock.model.names import check_name, check_text, suggest
+from tidelock.model.names import check_name, suggest
 from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log

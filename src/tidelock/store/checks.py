@@ -46,7 +46,7 @@ def check_required(data: Any, schema: TableSchema, table: str, *, first_row: int
             offset += len(array)
 
 
-def check_text(data: Any, schema: TableSchema, table: str, *, first_row: int = 0) -> None:
+def check_utf8(data: Any, schema: TableSchema, table: str, *, first_row: int = 0) -> None:
     """WrongType if a STRING holds bytes that are no UTF-8, which Arrow takes without a look."""
     for i in schema.textual:
         offset = first_row

@@ -32,7 +32,7 @@ from tidelock.store.arrays import (
     match_fields,
     match_names,
 )
-from tidelock.store.checks import check_required, check_text, check_unique_keys
+from tidelock.store.checks import check_required, check_unique_keys, check_utf8
 from tidelock.store.chunks import cut, rechunk, unsliced_batch, unsliced_table
 from tidelock.store.refusals import (
     unreadable,
@@ -146,7 +146,7 @@ def _from_table(data: pa.Table, schema: TableSchema, table: str, zone: str) -> I
     check_required(data, schema, table)
     if schema.nested:
         data = unsliced_table(data)
-    check_text(data, schema, table)
+    check_utf8(data, schema, table)
     return Input(schema, data)
 
 
@@ -172,7 +172,7 @@ def _checked(
             check_required(batch, schema, table, first_row=row)
             # Cut first: what a slice hides is nobody's.
             whole = unsliced_batch(batch) if schema.nested else batch
-            check_text(whole, schema, table, first_row=row)
+            check_utf8(whole, schema, table, first_row=row)
             row += batch.num_rows
             yield whole
 
@@ -371,7 +371,7 @@ def _from_values(
     data = pa.Table.from_arrays(arrays, schema=schema.arrow)
     check_required(data, schema, table)
     whole = unsliced_table(data) if schema.nested else data
-    check_text(whole, schema, table)
+    check_utf8(whole, schema, table)
     return Input(schema, whole)
 
 

@@ -10,7 +10,7 @@ import re
 import secrets
 from urllib.parse import quote, unquote
 
-from tidelock.model.names import check_text
+from tidelock.model.arguments import check_text
 
 FORMAT = 1
 LAKE = "_tidelock/lake.json"
@@ -29,6 +29,8 @@ DEFINITIONS = "_tidelock/definitions"
 ATTEMPTS = "_tidelock/attempts"
 POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
+OFFERS = f"{TURNS}/offers"
+RECENT_ROWS = f"{TURNS}/rows"
 SINKS = "_tidelock/sinks"
 TABLES = "tables"
 

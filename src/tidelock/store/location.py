@@ -37,7 +37,8 @@ from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import InvalidName, InvalidOption
-from tidelock.model.names import check_text, suggest
+from tidelock.model.arguments import check_text
+from tidelock.model.names import suggest
 from tidelock.store.objects import LocalObjects, Objects, ObstoreObjects, check_key
 
 Kind = Literal["file", "s3", "memory"]
@@ -71,6 +72,10 @@ class Location:
             return _open_s3(self.uri, self.storage_options)
         store = _memory_store(self.uri)
         return ObstoreObjects(self.uri, store, store)
+
+    def shared_folder(self, key: str) -> str | None:
+        """A folder in which processes of one machine can lock files; None where there is none."""
+        return f"{self.uri}/{key}" if self.kind == "file" else None
 
     def table_objects(self, durability: str = "process") -> Objects:
         """The files that Lance writes, as objects: those of `objects` but for a memory lake."""

@@ -14,7 +14,6 @@ it offered is not taken any more. The next process writes over it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import struct
@@ -24,6 +23,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+
+from tidelock.store.file_locks import is_locked, try_lock
 
 FILES_MAX = 64
 OFFER_BYTES_MAX = 64 * 1024
@@ -144,7 +145,7 @@ class Offers:
                 return
             except OSError:
                 continue
-            if found is not None and not _is_free(file):
+            if found is not None and is_locked(file):
                 yield found
 
     def _own_file(self, folder: str) -> int | None:
@@ -160,7 +161,7 @@ class Offers:
                     file = _open(folder, number, os.O_CREAT)
                 except OSError:
                     continue
-                if _lock(file):
+                if try_lock(file):
                     self._mine[number] = file
                     return file
                 os.close(file)
@@ -173,22 +174,6 @@ class Offers:
 
 def _open(folder: str, number: int, flags: int = 0) -> int:
     return os.open(f"{folder}/{number:02d}", os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
-
-
-def _lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _is_free(file: int) -> bool:
-    """Whether nobody has a lock on a file of others."""
-    if not _lock(file):
-        return False
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return True
 
 
 def _write(file: int, state: bytes, ticket: int, record: int = 0, data: bytes = b"") -> None:

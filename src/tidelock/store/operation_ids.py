@@ -14,8 +14,8 @@ import secrets
 from dataclasses import dataclass
 
 from tidelock.errors import ObjectExists, ObjectMissing, StoreError
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit
-from tidelock.model.names import check_text
 from tidelock.store import layout
 from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from tidelock.model.arguments import check_count
 from tidelock.model.commit import TableState
 from tidelock.model.expressions import Filter, parse_filter
-from tidelock.model.names import check_count, names_of, quote
+from tidelock.model.names import names_of, quote
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import FrameSource, scan_frame
 from tidelock.store.tables import Dataset, TableFiles

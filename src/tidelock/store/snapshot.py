@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.expressions import parse_filter
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_text, is_hidden
+from tidelock.model.names import is_hidden
 from tidelock.model.schema import TableSchema
 from tidelock.store.frames import scan_frame
 from tidelock.store.query import plan_query, run_query

@@ -30,8 +30,8 @@ from tidelock.errors import (
     ObjectMissing,
     ReadOnlyLake,
 )
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, Tables, TableState
-from tidelock.model.names import check_text
 from tidelock.store import layout
 from tidelock.store.branches import Branches
 from tidelock.store.intents import (
@@ -115,8 +115,8 @@ class Store:
         self.turns = Turns(location)
         self.log = Log(objects, self.turns.newest)
         self.branches = Branches(objects, self.log)
-        offers_folder = f"{self.turns.folder}/offers" if self.turns.folder else None
-        self.publisher = Publisher(self.log, self.turns, Offers(offers_folder), self.files)
+        offers = Offers(location.shared_folder(layout.OFFERS))
+        self.publisher = Publisher(self.log, self.turns, offers, self.files)
         self.operation_ids = OperationIds(objects, self.log)
         self.keeper = Keeper(objects, lease_seconds)
         self.maintainer = Maintainer(self)

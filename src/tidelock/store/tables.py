@@ -76,8 +76,7 @@ class TableFiles:
         self._last: dict[str, int] = {}
         """The pin of each table that was opened last."""
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
-        shared = f"{location.uri}/{layout.TURNS}/rows" if location.kind == "file" else None
-        self.recent = RecentRows(shared)
+        self.recent = RecentRows(location.shared_folder(layout.RECENT_ROWS))
         self._lock = threading.Lock()
 
     @cached_property

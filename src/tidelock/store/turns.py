@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidelock.store import layout
+from tidelock.store.file_locks import try_lock
 from tidelock.store.location import Location
 
 WAIT_SECONDS_MAX = 0.25
@@ -67,7 +68,7 @@ class Turns:
         idle_seconds: float = IDLE_SECONDS,
         wait_seconds: float = WAIT_SECONDS_MAX,
     ) -> None:
-        self.folder = f"{location.uri}/{layout.TURNS}" if location.kind == "file" else None
+        self._folder = location.shared_folder(layout.TURNS)
         self._mine = threading.local()
         self._idle_seconds = idle_seconds
         self.wait_seconds = wait_seconds
@@ -90,7 +91,7 @@ class Turns:
             yield Turn(False, False, None)
             return
         try:
-            at_once = _try(lock)
+            at_once = try_lock(lock)
             if not at_once and errand is not None:
                 errand.offer()
             held = at_once or self._wait(lock, errand)
@@ -105,14 +106,14 @@ class Turns:
         """Do something that one process at a time is to do; False when another does it."""
         lock = self._open(what)
         try:
-            yield lock is None or _try(lock)
+            yield lock is None or try_lock(lock)
         finally:
             if lock is not None:
                 os.close(lock)
 
     def newest(self, branch_id: str) -> int:
         """What the last turn on a branch left, without a turn."""
-        if self.folder is None:
+        if self._folder is None:
             return 0
         try:
             lock = os.open(self._path(branch_id), os.O_RDONLY | os.O_CLOEXEC)
@@ -135,7 +136,7 @@ class Turns:
 
     def _open(self, name: str) -> int | None:
         """A descriptor of its own for each turn: closing it gives the lock up."""
-        if self.folder is None:
+        if self._folder is None:
             return None
         path = self._path(name)
         try:
@@ -150,7 +151,7 @@ class Turns:
         return None
 
     def _path(self, name: str) -> str:
-        return f"{self.folder}/{name}.lock"
+        return f"{self._folder}/{name}.lock"
 
 
 class _Wish:
@@ -234,11 +235,3 @@ def _told(lock: int) -> int:
 
 def _open_file(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-
-
-def _try(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
