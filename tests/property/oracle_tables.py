@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tests.property.weighted_oracle import render_weighted
-
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.parsing import parse_view
 from tidelock.derive.sql.rendering import render
@@ -97,8 +95,8 @@ class Answers:
 def texts_of(query: str, view: View) -> list[str]:
     assert view.root is not None, [str(one) for one in view.obstacles]
     chosen = ", ".join(f"{quote(name)} AS {quote(visible)}" for visible, name in view.columns)
-    weighted = f"SELECT {chosen} FROM ({render_weighted(lower(view.root))})"
-    return [query, render(view.root, view.columns), weighted]
+    core = f"SELECT {chosen} FROM ({render(lower(view.root))})"
+    return [query, render(view.root, view.columns), core]
 
 
 def answer(session: Any, query: str) -> Answers | Exception:

@@ -1,7 +1,7 @@
 """Oracle: a query, the operators it becomes, and the core they are lowered to give the same rows.
 
 The query itself runs on Spark as it was written. Its operators are rendered back to SQL, and the
-core is rendered with weights; all three answers are compared as multisets.
+core is too; all three answers are compared as multisets.
 """
 
 from __future__ import annotations

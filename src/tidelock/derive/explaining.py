@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidelock.derive.analysing import Kept
+from tidelock.derive.bodies import term_body
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Generate,
     Join,
+    Left,
     Merge,
     Operator,
     Scan,
@@ -75,11 +78,15 @@ def describe(operator: Operator) -> str:
     if isinstance(operator, Generate):
         return f"Generate {operator.sql}"
     if isinstance(operator, Join):
-        keys = " and ".join(f"{left} = {right}" for left, right in operator.keys)
         extra = f" where {operator.condition.sql}" if operator.condition else ""
-        return f"Join on {keys}{extra}" if keys else f"Join of all pairs{extra}"
+        on = f"on {_pairs(operator.keys)}" if operator.keys else "of all pairs"
+        return f"Join {on}{extra}"
     if isinstance(operator, Merge):
-        return f"Merge {', '.join('plus' if sign > 0 else 'minus' for sign in operator.signs)}"
+        return f"Merge of {len(operator.inputs)}"
+    if isinstance(operator, Left):
+        return f"Left join on {_pairs(operator.keys)}"
+    if isinstance(operator, Anti):
+        return f"Anti-join on {_pairs(operator.keys)}"
     if isinstance(operator, Aggregate):
         made = ", ".join(measure.sql for measure in operator.measures) or "nothing"
         return f"Aggregate {made} by {', '.join(operator.groups) or 'nothing'}"
@@ -88,6 +95,10 @@ def describe(operator: Operator) -> str:
     if isinstance(operator, Top):
         return f"Top {operator.limit} by {operator.order}"
     return type(operator).__name__
+
+
+def _pairs(keys: tuple[tuple[str, str], ...]) -> str:
+    return " and ".join(f"{left} = {right}" for left, right in keys) or "any row"
 
 
 def _head(stage: Stage) -> str:
@@ -128,7 +139,7 @@ def _statements(kept: Kept) -> Iterator[Statement]:
             else f"{'new' if other < leaf else 'old'}({_named(one.table)})"
             for other, one in leaves
         }
-        sql = body_sql(kept.stage.body, relations, leaf)
+        sql = body_sql(term_body(kept.stage.body, leaf).operator, relations)
         yield Statement(kept.stage.number, _named(scan.table), sql)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelock.derive.layouts import COUNT, HASH, Extreme, Layout, Sum
-from tidelock.derive.sql.operators import Aggregate, Merge, Top, Window, walk
+from tidelock.derive.sql.operators import Aggregate, Top, Window
 from tidelock.derive.stages import Groups, Partitions, Stage
 from tidelock.derive.weighted import WEIGHT
 from tidelock.model.names import quote
 
-NET = "_net"
-"""The sum of a row's weights."""
 AGAIN = "_again"
 """Whether a group is to be computed again, for one of its extremes may have left."""
 
@@ -49,12 +47,20 @@ def summed(stage: Stage, layout: Layout, sql: str) -> str:
 
 
 def group_rows(layout: Layout, sql: str, ids: tuple[str, ...] = ()) -> str:
-    """The rows of a Groups table from its groups and sums, and columns that pass along."""
+    """The rows of a Groups table from its groups and sums, and columns that pass along.
+
+    What is shown of a group that has no rows, or whose extremes are not known yet, nobody will see;
+    computing it could fail.
+    """
+    told = [f"{quote(COUNT)} > 0"] if layout.keys else []
+    if AGAIN in ids:
+        told.append(f"NOT {AGAIN}")
     finals = ", ".join(f"{final} AS {quote(name)}" for name, final in layout.finals)
     inner = f"SELECT *{', ' + finals if finals else ''} FROM ({sql})"
     extremes = (quote(one.name) for one in layout.extremes)
     kept = [quote(COUNT), *(quote(one.name) for one in layout.sums), *extremes, *ids]
-    return f"SELECT {_listed(layout)}, {', '.join(kept)} FROM ({inner})"
+    listed = _listed(layout, " AND ".join(told) if ids else "")
+    return f"SELECT {listed}, {', '.join(kept)} FROM ({inner})"
 
 
 def added(layout: Layout, changes: str, state: str, ids: tuple[str, ...]) -> str:
@@ -93,15 +99,7 @@ def partition_keys(stage: Stage, layout: Layout, sql: str) -> str:
 def partition_rows(stage: Stage, layout: Layout, sql: str, keys: str | None = None) -> str:
     """The rows of a Partitions table, over a weighted body; with `keys`, of those keys only."""
     assert isinstance(stage.head, Partitions)
-    columns = ", ".join(quote(name) for name in stage.body.output)
-    if has_signs(stage):
-        net = f"SELECT {columns}, SUM({WEIGHT}) AS {NET} FROM ({sql}) GROUP BY {columns}"
-        repeated = f"explode(array_repeat(1, CAST({NET} AS INT))) _t AS _one"
-        rows = (
-            f"SELECT {columns} FROM (SELECT * FROM ({net}) WHERE {NET} > 0) LATERAL VIEW {repeated}"
-        )
-    else:
-        rows = f"SELECT {columns} FROM ({sql})"
+    rows = f"SELECT {', '.join(quote(name) for name in stage.body.output)} FROM ({sql})"
     if keys is not None:
         rows = having(rows, stage.head.keys, keys)
     return f"SELECT {_listed(layout)} FROM ({operator_sql(stage.head.operator, rows)})"
@@ -127,10 +125,6 @@ def operator_sql(operator: Aggregate | Window | Top, rows: str) -> str:
     limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
     offset = f" OFFSET {operator.offset}" if operator.offset else ""
     return f"SELECT * FROM ({rows}) ORDER BY {operator.order}{limit}{offset}"
-
-
-def has_signs(stage: Stage) -> bool:
-    return any(isinstance(one, Merge) and min(one.signs) < 0 for one in walk(stage.body))
 
 
 def _outmost(one: Extreme, sign: str) -> str:
@@ -165,10 +159,17 @@ def _fitting(one: Sum, total: str, of_something: str = "true") -> str:
     return f"IF(({total}) IS NULL AND {of_something}, {failed}, {total})"
 
 
-def _listed(layout: Layout) -> str:
-    """The shown columns, the keys that are not among them, and the hash."""
+def _listed(layout: Layout, told: str = "") -> str:
+    """The shown columns, the keys that are not among them, and the hash.
+
+    Where `told` is false, nothing is computed for what is shown.
+    """
     shown = {name for name, _ in layout.shown}
-    columns = [f"{sql} AS {quote(name)}" for name, sql in layout.shown]
+    plain = {quote(key) for _, key in layout.keys}
+    columns = [
+        f"{sql if not told or sql in plain else f'IF({told}, {sql}, NULL)'} AS {quote(name)}"
+        for name, sql in layout.shown
+    ]
     columns += [
         f"{quote(key)} AS {quote(column)}" for column, key in layout.keys if column not in shown
     ]

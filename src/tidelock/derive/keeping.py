@@ -20,6 +20,7 @@ from tidelock.derive.analysing import Kept
 from tidelock.derive.heads import group_rows, partition_rows, summed
 from tidelock.derive.moving import Move, difference, move, stored
 from tidelock.derive.relations import Query
+from tidelock.derive.sources import cancelled
 from tidelock.derive.sql.operators import Scan, scans
 from tidelock.derive.sql.rendering import render
 from tidelock.derive.stages import INTERNAL, Bag, Groups
@@ -82,7 +83,7 @@ class Keeper:
                 continue
             self._stage(kept, table, moved)
             shown = tuple(name for name, _ in kept.layout.shown)
-            changes = moved.changes(shown)
+            changes = cancelled(moved.changes(shown))
             if self._is_last(kept):
                 outcome.changes = changes
                 outcome.rows_out = changes.num_rows

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidelock.derive.adding import add_by_engine, add_here, simple_columns
 from tidelock.derive.analysing import Kept
+from tidelock.derive.bodies import state_body
 from tidelock.derive.heads import (
     bag_changes,
     bag_rows,
@@ -84,7 +85,7 @@ def move(engine: Engine, kept: Kept, leaves: Sequence[Bound], table: Table) -> M
     found = terms(query, kept.stage.body, leaves)
     if not found:
         return None
-    changes = " UNION ALL ".join(_typed(kept, term.sql) for term in found)
+    changes = " UNION ALL ".join(_typed(kept, term) for term in found)
     if isinstance(kept.stage.head, Bag):
         return _move_bag(query, kept, changes, table)
     if isinstance(kept.stage.head, Groups):
@@ -93,10 +94,8 @@ def move(engine: Engine, kept: Kept, leaves: Sequence[Bound], table: Table) -> M
 
 
 def _typed(kept: Kept, sql: str) -> str:
-    """A term may leave out the branch of a merge that gave a column its type.
-
-    The cast never fails. It is one that may, because its result can then be NULL to any engine:
-    Sail 0.7.2 refuses a UNION ALL one of whose terms can be NULL only after it was optimized.
+    """The columns in types that may be NULL to any engine, which is why the cast is one that may
+    fail: Sail 0.7.2 refuses a UNION ALL one of whose terms can be NULL only after it was optimized.
     """
     columns = [
         f"TRY_CAST({quote(name)} AS {kind}) AS {quote(name)}"
@@ -174,7 +173,7 @@ def _computed_again(
     columns, names = [column for column, _ in layout.keys], [key for _, key in layout.keys]
     keys = rows.take(pa.array(again)).select(columns).rename_columns(names)
     query = Query(engine)
-    traced = trace(stage.body).columns
+    traced = trace(state_body(stage.body)).columns
     wanted = [
         (traced[name], keys.column(name).unique())
         for name in names
@@ -213,7 +212,7 @@ def _move_partitions(
     keys = query.run(partition_keys(stage, layout, changes))
     there = _having(stored(table, keys.column(HASH).unique()), keys, layout)
     query = Query(engine)
-    traced = trace(stage.body).columns
+    traced = trace(state_body(stage.body)).columns
     wanted = [
         (traced[name], keys.column(name).unique())
         for name in names

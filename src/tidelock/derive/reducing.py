@@ -1,9 +1,10 @@
 """Reducing: reading of a body's tables only the rows that can meet a change.
 
-A body is made of inner joins, so a row of one table matters only if its join values occur on the
-other side. Starting from the changes of one table, or from the keys that are computed again, the
-values are followed from table to table along the edges of the body, and each table is read by
-looking those values up. What cannot be reached this way is read whole, by the engine.
+A row on one side of a join matters only if its join values occur on the other side; of an outer
+join that is true of the right. Starting from the changes of one table, or from the keys that are
+computed again, the values are followed from table to table along the edges of the body, and each
+table is read by looking those values up. What cannot be reached this way is read whole, by the
+engine.
 
 Law: a body over the reduced tables gives the same rows as over the whole ones.
 """
@@ -87,8 +88,11 @@ def _options(
     for trace, values in wanted:
         found.extend(_to(trace, values, loaded))
     for edge in edges:
-        for source, target in ((edge.left, edge.right), (edge.right, edge.left)):
-            if not any(origin and origin.leaf not in loaded for origin in target):
+        ways = [(edge.left, edge.right)]
+        if not edge.to_right_only:
+            ways.append((edge.right, edge.left))
+        for source, target in ways:
+            if not any(o and not o.padded and o.leaf not in loaded for o in target):
                 continue
             known = values_of(source, loaded)
             if known is not None:
@@ -101,7 +105,7 @@ def _to(target: Trace, values: pa.Array, loaded: Mapping[int, pa.Table | None]) 
     return [
         _Option(origin.leaf, origin.column, values)
         for origin in target
-        if origin is not None and origin.leaf not in loaded
+        if origin is not None and not origin.padded and origin.leaf not in loaded
     ]
 
 
@@ -113,8 +117,11 @@ def values_of(trace: Trace, loaded: Mapping[int, pa.Table | None]) -> pa.Array |
         return None
     if any(pa.types.is_nested(part.type) for part in known):
         return None
+    kind = known[0].type
     chunks = [chunk for part in known for chunk in part.chunks]
-    return pa.chunked_array(chunks, known[0].type).unique()
+    if any(origin is not None and origin.padded for origin in trace):
+        chunks.append(pa.nulls(1, kind))
+    return pa.chunked_array(chunks, kind).unique()
 
 
 def _column(origin: Origin | None, loaded: Mapping[int, pa.Table | None]) -> pa.ChunkedArray | None:

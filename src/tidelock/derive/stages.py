@@ -1,9 +1,9 @@
 """Stages: a view cut into parts that are each kept in one table.
 
-A stage is a linear body over tables (Scan, Select, Generate, Join, Merge) and a head that says what
-is kept of it. The operators that are local to a key are the heads: each of them ends a stage, and
-what reads it scans the stage's table, whose old and new state are both readable. The last stage is
-the view itself; the others are internal tables that are published with it.
+A stage is a body over tables (Scan, Select, Generate, Join, Left, Anti, Merge) and a head that says
+what is kept of it. The operators that are local to a key are the heads: each of them ends a stage,
+and what reads it scans the stage's table, whose old and new state are both readable. The last stage
+is the view itself; the others are internal tables that are published with it.
 
     head          kept                                     moved by
     Bag           the body's rows                          their changes
@@ -19,9 +19,11 @@ from typing import TypeAlias
 
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Core,
     Generate,
     Join,
+    Left,
     Measure,
     Merge,
     Operator,
@@ -123,6 +125,19 @@ class _Cutter:
             return replace(
                 operator, left=self.linear(operator.left), right=self.linear(operator.right)
             )
+        if isinstance(operator, Left):
+            return replace(
+                operator,
+                left=self.linear(operator.left),
+                right=self.linear(operator.right),
+                partners=self.linear(operator.partners),
+            )
+        if isinstance(operator, Anti):
+            return replace(
+                operator,
+                left=self.linear(operator.left),
+                partners=self.linear(operator.partners),
+            )
         if isinstance(operator, Merge):
             return replace(operator, inputs=tuple(self.linear(one) for one in operator.inputs))
         if isinstance(operator, Aggregate | Window | Top):
@@ -152,6 +167,14 @@ class _Cutter:
 
 def may_add(measure: Measure) -> bool:
     return measure.function in ADDITIVE | EXTREMES and not measure.distinct
+
+
+def with_body(stage: Stage, body: Core) -> Stage:
+    """The stage over another body that gives the same columns."""
+    head = stage.head
+    if isinstance(head, Partitions):
+        head = Partitions(replace(head.operator, input=body))
+    return replace(stage, body=body, head=head)
 
 
 def recomputing(stage: Stage) -> Stage:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tidelock.derive.bodies import state_body
 from tidelock.derive.layouts import is_exact
 from tidelock.derive.provenance import trace
 from tidelock.derive.sql import functions
@@ -80,7 +81,7 @@ def _kind(stage: Stage, measure: Measure, known: Mapping[str, TableSchema]) -> s
     if measure.argument is None:
         return ""
     (name,) = columns_of(expression(measure.argument))
-    (origin, *_) = trace(stage.body).columns[name]
+    (origin, *_) = trace(state_body(stage.body)).columns[name]
     # What the lowering itself sums are counts.
     if origin is None:
         return "int"

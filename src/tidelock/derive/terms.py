@@ -1,16 +1,18 @@
 """Terms: the SQL of a body's change, and of its new state at some keys, over reduced tables.
 
-Owns: which state of which table stands where. In the term of leaf i, the leaves before it are read
-as they are now, those after it as they were, and leaf i as its changes.
+Owns: which state of which table stands where (bodies.py has the law). A relation that has no rows,
+once it is reduced to what can matter, takes all with it that needs a row of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tidelock.derive.bodies import leaves_of, state_body, term_body, without_empty
 from tidelock.derive.provenance import Trace, trace
 from tidelock.derive.reducing import Leaf, reduce
 from tidelock.derive.relations import Query
@@ -38,58 +40,66 @@ class Bound:
         return self.changes is not None and self.changes.num_rows > 0
 
 
-@dataclass(frozen=True)
-class Term:
-    """One term: its SQL, and the rows of the leaves that were loaded for it."""
-
-    sql: str
-    loaded: Mapping[int, pa.Table | None]
-    columns: Mapping[str, Trace]
-
-
-def terms(query: Query, body: Core, leaves: Sequence[Bound]) -> list[Term]:
-    """The terms of a body's change, one for each leaf that changed."""
-    found: list[Term] = []
+def terms(query: Query, body: Core, leaves: Sequence[Bound]) -> list[str]:
+    """The SQL of each term of a body's change: one for each leaf that changed, without those of
+    which no row can come."""
+    found = []
     for changed, bound in enumerate(leaves):
-        if not bound.changed or bound.changes is None:
-            continue
-        traced = trace(body, changed)
-
-        tables = [one.new if leaf < changed else one.old for leaf, one in enumerate(leaves)]
-        bound_leaves = [_leaf(table, one) for table, one in zip(tables, leaves, strict=True)]
-        loaded = reduce(traced, bound_leaves.__getitem__, {changed: bound.changes})
-        passing = loaded[changed]
-        if passing is None or not passing.num_rows:
-            continue
-        relations = {
-            leaf: query.local(passing)
-            if leaf == changed
-            else _relation(query, tables[leaf], leaves[leaf], rows)
-            for leaf, rows in loaded.items()
-        }
-        found.append(Term(body_sql(body, relations, changed), loaded, traced.columns))
+        if bound.changed:
+            term = _term(query, body, leaves, changed)
+            if term is not None:
+                found.append(term)
     return found
+
+
+def _term(query: Query, body: Core, leaves: Sequence[Bound], changed: int) -> str | None:
+    changes = leaves[changed].changes
+    assert changes is not None
+    term = term_body(body, changed)
+    tables = [one.new if leaf < changed else one.old for leaf, one in enumerate(leaves)]
+    bound = [_leaf(table, one) for table, one in zip(tables, leaves, strict=True)]
+    loaded = reduce(trace(term.operator), bound.__getitem__, {changed: changes})
+    empty = {leaf for leaf, rows in loaded.items() if rows is not None and not rows.num_rows}
+    operator = without_empty(term.operator, empty)
+    if operator is None:
+        return None
+    relations = {}
+    for leaf in {one.number for one in leaves_of(operator)}:
+        rows = loaded[leaf]
+        if leaf != changed:
+            relations[leaf] = _relation(query, tables[leaf], leaves[leaf], rows)
+        elif rows is not None:
+            relations[leaf] = query.local(rows if term.sign > 0 else _turned(rows))
+    return body_sql(operator, relations)
+
+
+def _turned(changes: pa.Table) -> pa.Table:
+    """What came as what goes, and the other way round."""
+    position = changes.column_names.index(WEIGHT)
+    return changes.set_column(position, WEIGHT, pc.negate(changes.column(WEIGHT)))
 
 
 def state_at(
     query: Query, body: Core, leaves: Sequence[Bound], wanted: Sequence[tuple[Trace, pa.Array]]
 ) -> str:
     """The SQL of a body as it is now, over the rows that can have the wanted values."""
-    traced = trace(body)
-    loaded = reduce(traced, lambda leaf: _leaf(leaves[leaf].new, leaves[leaf]), {}, wanted)
+    operator = state_body(body)
+    loaded = reduce(trace(operator), lambda leaf: _leaf(leaves[leaf].new, leaves[leaf]), {}, wanted)
     relations = {
         leaf: _relation(query, leaves[leaf].new, leaves[leaf], rows)
         for leaf, rows in loaded.items()
     }
-    return body_sql(body, relations)
+    return body_sql(operator, relations)
 
 
 def state(query: Query, body: Core, leaves: Sequence[Bound]) -> str:
     """The SQL of a body as it is now, over whole tables."""
+    operator = state_body(body)
     relations = {
-        leaf: _relation(query, bound.new, bound, None) for leaf, bound in enumerate(leaves)
+        leaf.number: _relation(query, leaves[leaf.number].new, leaves[leaf.number], None)
+        for leaf in leaves_of(operator)
     }
-    return body_sql(body, relations)
+    return body_sql(operator, relations)
 
 
 def _leaf(table: Table, bound: Bound) -> Leaf:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidelock.derive.analysing import Kept, analyse, is_comparable, kept_schema
+from tidelock.derive.analysing import Kept, analyse, column_types, is_comparable, kept_schema
 from tidelock.derive.layouts import HASH, hash_sql
 from tidelock.derive.sql.lowering import lower
 from tidelock.derive.sql.parsing import parse_view
@@ -98,5 +98,5 @@ def prepare(
 
 def whole(frame: DataFrame) -> DataFrame:
     """The rows of a view's table from those of its query."""
-    hashed = hash_sql(dict(frame.dtypes))
+    hashed = hash_sql(column_types(frame))
     return frame.selectExpr(*map(quote, frame.columns), f"{hashed} AS {quote(HASH)}")

@@ -12,12 +12,15 @@ from sqlglot import exp
 
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Condition,
     Core,
     Distinct,
     Generate,
     GroupingSets,
     Join,
+    Leaf,
+    Left,
     Merge,
     Named,
     Operator,
@@ -77,8 +80,11 @@ def _reads(operator: Operator) -> Iterable[str]:
     for one in _expressions(operator):
         yield from one.columns
     match operator:
-        case Join() | OuterJoin():
+        case Join() | OuterJoin() | Anti():
             for pair in operator.keys:
+                yield from pair
+        case Left():
+            for pair in (*operator.keys, *operator.partner_keys):
                 yield from pair
         case Generate() | Top():
             yield from operator.reads
@@ -90,5 +96,5 @@ def _reads(operator: Operator) -> Iterable[str]:
         case GroupingSets():
             yield from (name for _, name in operator.groups)
             yield from (name for one in operator.measures for name in one.columns)
-        case Scan() | Select() | Merge() | Distinct() | SetOperation():
+        case Scan() | Leaf() | Select() | Merge() | Distinct() | SetOperation():
             return

@@ -29,6 +29,7 @@ from tidelock.derive.sql.operators import (
     Join,
     Measure,
     Named,
+    Operator,
     OuterJoin,
     Select,
 )
@@ -83,21 +84,31 @@ def not_in(
         [exp.EQ(this=column(value), expression=equality.expression.copy())],
         negated=True,
     )
-    counts = _counts(planning, inner, equality.expression)
-    rows, known = (measure.name for measure in counts.measures)
-    condition = expression(f"`{rows}` = 0 OR (NOT `{value}` IS NULL AND `{rows}` = `{known}`)")
-    return relation.over(filtered(Join(without.operator, counts), [condition]))
+    answers = _answers(planning, inner, equality.expression)
+    some, null = answers.output
+    condition = expression(f"NOT `{some}` OR (NOT `{value}` IS NULL AND NOT `{null}`)")
+    return relation.over(filtered(Join(without.operator, answers), [condition]))
 
 
-def _counts(planning: Planning, inner: Inner, value: exp.Expr) -> Aggregate:
-    """How many rows the subquery gives, and how many of them are not NULL."""
+def _answers(planning: Planning, inner: Inner, value: exp.Expr) -> Operator:
+    """One row: whether the subquery gives a row at all, and whether it gives a NULL.
+
+    Counts change with every row. The answers are the distinct ones of them, so that whoever asks
+    for these notices nothing until they change.
+    """
     operator, (name,) = with_columns(planning, inner.relation.operator, [value])
     # The rows are read a second time, under another name.
     copy = planning.fresh(planning.types.get(name))
     rows = Select(operator, (Named(copy, f"`{name}`", (name,)),))
     every = Measure(planning.fresh("BIGINT"), "count", "count(*)", ())
     known = Measure(planning.fresh("BIGINT"), "count", f"count(`{copy}`)", (copy,), f"`{copy}`")
-    return Aggregate(rows, (), (every, known))
+    counts = Aggregate(rows, (), (every, known))
+    some, null = planning.fresh("BOOLEAN"), planning.fresh("BOOLEAN")
+    answers = (
+        Named(some, f"`{every.name}` > 0", (every.name,)),
+        Named(null, f"`{every.name}` > `{known.name}`", (every.name, known.name)),
+    )
+    return Distinct(Select(counts, answers))
 
 
 def _no_nulls(

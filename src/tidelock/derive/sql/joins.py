@@ -79,6 +79,8 @@ def push(planning: Planning, operator: Operator, conditions: Trees = ()) -> Oper
             return filtered(replace(operator, inputs=inputs), conditions)
         case Scan():
             return filtered(operator, conditions)
+        case _:
+            raise TypeError(f"{type(operator).__name__} comes of lowering, which comes later")
 
 
 def _by_columns(

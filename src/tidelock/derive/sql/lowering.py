@@ -5,8 +5,11 @@
     X intersect/except Y groups of X + Y that count, for each row, how often it is in X and in Y;
                          for ALL each row is repeated min(x, y), or x - y, times
     semi(X, Y)           X join distinct(keys of Y)
-    anti(X, Y)           X - semi(X, Y)
-    left(X, Y)           X join Y + anti(X, Y) with NULLs for Y; right and full alike
+    anti(X, Y)           anti(X, distinct(keys of Y))
+    left(X, Y)           left(X, Y, distinct(keys of Y)); right alike
+    full(X, Y)           left(X, Y) + anti(Y, X) with NULLs for X
+    where a join asks more of a row than keys that are equal, its partners are not the keys of Y but
+    the distinct values of X that have one, and left(X, Y) = X join Y + anti(X, Y) with NULLs for Y
     grouping sets(X)     groups of X, each row once for each set, with NULL for what the set leaves
                          out, and by the set's grouping id
 
@@ -24,23 +27,23 @@ from tidelock.derive.sql.building import exactly, passing
 from tidelock.derive.sql.checking import check, is_core
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Condition,
     Core,
     Distinct,
     Generate,
     GroupingSets,
     Join,
+    Left,
     Measure,
     Merge,
     Named,
     Operator,
     OuterJoin,
-    Scan,
     Select,
     SetOperation,
-    Top,
-    Window,
     inputs,
+    scans,
     with_inputs,
 )
 from tidelock.derive.sql.tidying import tidy
@@ -86,14 +89,14 @@ class _Lowering:
                 return self._outer_join(operator)
             case GroupingSets():
                 return self._grouping_sets(operator)
-            case Scan() | Select() | Generate() | Join() | Merge() | Aggregate() | Window() | Top():
+            case _:
                 return operator
 
     # Sets ------------------------------------------------------------------------------------
 
     def _set_operation(self, operator: SetOperation) -> Operator:
         if operator.kind == "union":
-            return distinct(Merge((operator.left, operator.right), (1, 1), operator.names))
+            return distinct(Merge((operator.left, operator.right), operator.names))
         left, right = self.fresh(), self.fresh()
         counts_left, counts_right = self.fresh(), self.fresh()
         marked = Merge(
@@ -101,7 +104,6 @@ class _Lowering:
                 _marked(operator.left, (left, 1), (right, 0)),
                 _marked(operator.right, (left, 0), (right, 1)),
             ),
-            (1, 1),
             (*operator.names, left, right),
         )
         counted = Aggregate(
@@ -129,61 +131,80 @@ class _Lowering:
     # Joins -----------------------------------------------------------------------------------
 
     def _outer_join(self, operator: OuterJoin) -> Operator:
-        left, right = operator.left, operator.right
         if operator.kind == "semi":
             return self._semi(operator)
         if operator.kind == "anti":
             return self._anti(operator)
+        if operator.kind == "right":
+            return exactly(self._left(_turned(operator)), operator.output)
+        if operator.kind == "left":
+            return self._left(operator)
+        if len(scans(operator.right)) <= len(scans(operator.left)):
+            return self._full(operator)
+        # The second side is read twice, so let it be the smaller one.
+        return exactly(self._full(_turned(operator)), operator.output)
+
+    def _full(self, operator: OuterJoin) -> Operator:
+        alone = self._anti(_turned(operator))
+        padded = (*self._nulls(operator.left.output), *passing(operator.right.output))
+        return Merge((self._left(operator), Select(alone, padded)), operator.output)
+
+    def _left(self, operator: OuterJoin) -> Operator:
+        left, right = operator.left, operator.right
+        partners = self._partners(operator)
+        if not partners.by_values:
+            if operator.condition is not None:
+                right = Select(right, passing(right.output), operator.condition)
+            keys, null_safe = operator.keys, operator.null_safe
+            return Left(left, right, partners.rows, keys, partners.keys, null_safe)
         pairs = Join(left, right, operator.keys, operator.condition, operator.null_safe)
-        parts: list[Operator] = [pairs]
-        if operator.kind in ("left", "full"):
-            alone = self._anti(operator)
-            parts.append(Select(alone, (*passing(left.output), *self._nulls(right.output))))
-        if operator.kind in ("right", "full"):
-            alone = self._anti(_turned(operator))
-            parts.append(Select(alone, (*self._nulls(left.output), *passing(right.output))))
-        return Merge(tuple(parts), (1,) * len(parts), operator.output)
+        alone = Anti(left, partners.rows, partners.keys, partners.null_safe)
+        padded = Select(alone, (*passing(left.output), *self._nulls(right.output)))
+        return Merge((pairs, padded), operator.output)
 
     def _nulls(self, names: Iterable[str]) -> tuple[Named, ...]:
         """In place of the columns of a partner that is missing; a merge goes by position."""
         return tuple(Named(self.fresh(), "NULL", ()) for _ in names)
 
     def _anti(self, operator: OuterJoin) -> Operator:
-        left = operator.left
-        return Merge((left, self._semi(operator)), (1, -1), left.output)
+        partners = self._partners(operator)
+        return Anti(operator.left, partners.rows, partners.keys, partners.null_safe)
 
     def _semi(self, operator: OuterJoin) -> Operator:
         """The left rows that have a partner, each once."""
+        partners = self._partners(operator)
         left = operator.left
+        joined = Join(left, partners.rows, partners.keys, None, partners.null_safe)
+        return exactly(joined, left.output)
+
+    def _partners(self, operator: OuterJoin) -> _Partners:
+        """By what a left row is told to have a partner."""
         read_left, read_right = _reads(operator)
+        of_right = operator.condition is None or set(operator.condition.columns) <= set(read_right)
         if not read_left:
-            return exactly(Join(left, self._any(operator)), left.output)
+            return self._any(operator)
         if (
             operator.same_types
+            and of_right
             and len(read_left) == len({one for one, _ in operator.keys})
-            and (operator.condition is None or set(operator.condition.columns) <= set(read_right))
         ):
-            return self._semi_by_keys(operator)
-        return self._semi_by_values(operator, read_left)
+            return self._by_keys(operator)
+        return self._by_values(operator, read_left)
 
-    def _any(self, operator: OuterJoin) -> Operator:
-        """One row without columns if there is a right row for which the condition is true."""
-        right = operator.right
-        rows: Operator = Select(right, (), operator.condition)
-        count = self.fresh()
-        counted = Aggregate(rows, (), (Measure(count, "count", "count(*)", ()),))
-        return Select(counted, (), Condition(f"`{count}` > 0", (count,)))
+    def _any(self, operator: OuterJoin) -> _Partners:
+        """One row if there is a right row for which the condition is true."""
+        there = Named(self.fresh(), "TRUE", ())
+        return _Partners(distinct(Select(operator.right, (there,), operator.condition)), ())
 
-    def _semi_by_keys(self, operator: OuterJoin) -> Operator:
+    def _by_keys(self, operator: OuterJoin) -> _Partners:
         """By the distinct keys of the right; its own rows for which the condition is true."""
         names = {right: self.fresh() for _, right in operator.keys}
         columns = tuple(Named(new, f"`{old}`", (old,)) for old, new in names.items())
         partners = distinct(Select(operator.right, columns, operator.condition))
         keys = tuple((left, names[right]) for left, right in operator.keys)
-        joined = Join(operator.left, partners, keys, None, operator.null_safe)
-        return exactly(joined, operator.left.output)
+        return _Partners(partners, keys, operator.null_safe)
 
-    def _semi_by_values(self, operator: OuterJoin, read_left: Iterable[str]) -> Operator:
+    def _by_values(self, operator: OuterJoin, read_left: Iterable[str]) -> _Partners:
         """By the distinct left values that have a partner: right whatever the types and conditions.
 
         Whether a row has a partner depends on the columns that keys and condition read, and on
@@ -195,8 +216,7 @@ class _Lowering:
         columns = tuple(Named(new, f"`{old}`", (old,)) for old, new in names.items())
         partnered = distinct(Select(pairs, columns))
         keys = tuple(names.items())
-        joined = Join(left, partnered, keys, None, tuple(range(len(keys))))
-        return exactly(joined, left.output)
+        return _Partners(partnered, keys, tuple(range(len(keys))), by_values=True)
 
     # Grouping sets ---------------------------------------------------------------------------
 
@@ -223,6 +243,17 @@ class _Lowering:
         rows = Select(expanded, tuple(columns))
         counted = Aggregate(rows, tuple(groups), operator.measures)
         return exactly(counted, operator.output)
+
+
+@dataclass(frozen=True)
+class _Partners:
+    """Distinct rows, and the pairs of columns (of the left, of these) that tell a partner."""
+
+    rows: Operator
+    keys: tuple[tuple[str, str], ...]
+    null_safe: tuple[int, ...] = ()
+    by_values: bool = False
+    """Whether these are values of the left, and not keys of the right."""
 
 
 def distinct(operator: Operator) -> Aggregate:

@@ -8,12 +8,14 @@ Spark SQL text.
 Two sets of operators:
 
 - as written: what SQL says, including outer joins, semi-joins, set operations and grouping sets;
-- the core, to which everything else is lowered (lowering.py): Scan, Select, Generate, Join, Merge,
-  Aggregate, Window, Top. Only these are kept up to date by delta.
+- the core, to which everything else is lowered (lowering.py): Scan, Select, Generate, Join, Left,
+  Anti, Merge, Aggregate, Window, Top. Only these are kept up to date by delta.
 
-In the core a relation is a Z-set: rows with weights. Scan, Select, Generate and Merge are linear in
-their inputs, Join is linear in each of its two; Aggregate, Window and Top are local to their keys:
-what they give for a key depends only on the input's rows that have the key.
+In the core a change is a Z-set: rows with weights. Scan, Select, Generate and Merge are linear in
+their inputs, Join is linear in each of its two, Left and Anti in the left one; Aggregate, Window
+and Top are local to their keys: what they give for a key depends only on the input's rows that have
+the key. No operator of the core takes rows away from others, so that a state has no row that does
+not count, and no expression is asked of one.
 """
 
 from __future__ import annotations
@@ -121,15 +123,56 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Merge:
-    """The rows of all inputs, each input's weights multiplied by its sign; columns by position.
+class Left:
+    """Every row of the left with each partner that it has on the right; without one, with NULLs.
 
-    UNION ALL is a merge of positive signs. Law: D(merge(X...)) = merge(DX...).
+    `partners` are the distinct keys of the right, and `partner_keys` pairs of columns, of the left
+    and of the partners. Both joins are compared as `keys` of Join.
+    Law: D(left(X, Y, P)) = left(DX, Y_old) + X_new join DY - (X_new join DP, with NULLs).
+    """
+
+    left: Operator
+    right: Operator
+    partners: Operator
+    keys: tuple[tuple[str, str], ...]
+    partner_keys: tuple[tuple[str, str], ...]
+    null_safe: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()
+    """Of the right's columns; empty until the engine was asked."""
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return (*self.left.output, *self.right.output)
+
+
+@dataclass(frozen=True)
+class Anti:
+    """The rows of the left that have no partner. The partners are distinct.
+
+    Law: D(anti(X, P)) = anti(DX, P_old) - X_new join DP.
+    """
+
+    left: Operator
+    partners: Operator
+    keys: tuple[tuple[str, str], ...]
+    null_safe: tuple[int, ...] = ()
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.left.output
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The rows of all inputs, columns by position: UNION ALL.
+
+    Law: D(merge(X...)) = merge(DX...).
     """
 
     inputs: tuple[Operator, ...]
-    signs: tuple[int, ...]
     names: tuple[str, ...]
+    types: tuple[str, ...] = ()
+    """Of the columns, when all inputs are seen together; empty until the engine was asked."""
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -276,8 +319,23 @@ class GroupingSets:
         return (*names, *extra, *(measure.name for measure in self.measures))
 
 
-Core: TypeAlias = Scan | Select | Generate | Join | Merge | Aggregate | Window | Top
-Operator: TypeAlias = Core | OuterJoin | Distinct | SetOperation | GroupingSets
+# In the terms of a change
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The n-th scan of a body. `columns` are (name here, name in the table)."""
+
+    number: int
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+
+Core: TypeAlias = Scan | Select | Generate | Join | Left | Anti | Merge | Aggregate | Window | Top
+Operator: TypeAlias = Core | OuterJoin | Distinct | SetOperation | GroupingSets | Leaf
 
 
 def inputs(operator: Operator) -> tuple[Operator, ...]:

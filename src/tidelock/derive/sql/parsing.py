@@ -133,7 +133,7 @@ def _plan_set(
     all_ = node.args.get("distinct") is False
     operator: Operator
     if kind == "union" and all_:
-        operator = Merge(inputs, (1, 1), tuple(names))
+        operator = Merge(inputs, tuple(names))
     else:
         operator = SetOperation(*inputs, kind, all_, tuple(names))
     visible = tuple(

@@ -14,9 +14,7 @@ from tidelock.derive.sql.operators import (
     Condition,
     Distinct,
     Generate,
-    GroupingSets,
     Join,
-    Merge,
     Named,
     Operator,
     OuterJoin,
@@ -62,7 +60,7 @@ def keys(operator: Operator, planning: Planning) -> Keys:
             return _of_pairs(operator, planning)
         case SetOperation():
             return NONE if operator.all else frozenset({frozenset(operator.names)})
-        case Generate() | Merge() | GroupingSets():
+        case _:
             return NONE
 
 
@@ -155,7 +153,7 @@ def required(operator: Operator, planning: Planning) -> frozenset[str]:
             return required(operator.input, planning)
         case Generate():
             return required(operator.input, planning)
-        case SetOperation() | Merge() | GroupingSets():
+        case _:
             return frozenset()
 
 

@@ -62,6 +62,8 @@ def prune(operator: Operator, needed: Collection[str]) -> Operator:
         case SetOperation():
             # What is equal depends on every column.
             return replace(operator, left=_whole(operator.left), right=_whole(operator.right))
+        case _:
+            raise TypeError(f"{type(operator).__name__} comes of lowering, which comes later")
 
 
 def _whole(operator: Operator) -> Operator:
@@ -81,7 +83,7 @@ def _prune_merge(operator: Merge, needed: Collection[str]) -> Merge:
         names = tuple(one.output[position] for position in kept)
         inputs.append(exactly(prune(one, names), names))
     names = tuple(operator.names[position] for position in kept)
-    return Merge(tuple(inputs), operator.signs, names)
+    return Merge(tuple(inputs), names)
 
 
 def _prune_aggregate(

@@ -11,11 +11,14 @@ from collections.abc import Iterable, Sequence
 
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Condition,
     Distinct,
     Generate,
     GroupingSets,
     Join,
+    Leaf,
+    Left,
     Merge,
     Operator,
     OuterJoin,
@@ -134,9 +137,17 @@ def _sql(operator: Operator, steps: Steps) -> str:
             kind = "JOIN" if isinstance(operator, Join) else _JOINS[operator.kind]
             columns = quoted(operator.output)
             return f"SELECT {listed(columns)} FROM {left} l {kind} {right} r ON {on(operator)}"
+        case Left():
+            joined = OuterJoin(
+                operator.left, operator.right, "left", operator.keys, None, operator.null_safe
+            )
+            return _sql(joined, steps)
+        case Anti():
+            alone = OuterJoin(
+                operator.left, operator.partners, "anti", operator.keys, None, operator.null_safe
+            )
+            return _sql(alone, steps)
         case Merge():
-            if set(operator.signs) != {1}:
-                raise ValueError("rows that are taken away can only be rendered with weights")
             parts = [_renamed(one, operator.names, steps) for one in operator.inputs]
             return " UNION ALL ".join(parts)
         case Aggregate():
@@ -159,6 +170,8 @@ def _sql(operator: Operator, steps: Steps) -> str:
             return f"{left} {operator.kind.upper()}{every} {right}"
         case GroupingSets():
             return _grouping_sets(operator, _render(operator.input, steps))
+        case Leaf():
+            raise TypeError("a leaf stands for a relation that only a term knows")
 
 
 def aggregated(operator: Aggregate, below: str) -> str:

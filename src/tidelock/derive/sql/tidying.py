@@ -16,7 +16,6 @@ from tidelock.derive.sql.operators import (
     Aggregate,
     Condition,
     GroupingSets,
-    Merge,
     Named,
     Operator,
     Select,
@@ -43,8 +42,6 @@ def tidy(operator: Operator) -> Operator:
         below = operator.input
         if below.condition is None and below.columns == passing(below.output):
             return replace(operator, input=below.input)
-    if isinstance(operator, Merge):
-        return _tidy_merge(operator)
     return operator
 
 
@@ -92,17 +89,3 @@ def _one(upper: Select, lower: Select) -> Select:
 
 def _conditions(condition: Condition | None) -> list[exp.Expr]:
     return [] if condition is None else conjuncts(expression(condition.sql))
-
-
-def _tidy_merge(operator: Merge) -> Merge:
-    """A merge of merges as one."""
-    merged: list[Operator] = []
-    signs: list[int] = []
-    for one, sign in zip(operator.inputs, operator.signs, strict=True):
-        if isinstance(one, Merge):
-            merged += one.inputs
-            signs += [sign * inner for inner in one.signs]
-        else:
-            merged.append(one)
-            signs.append(sign)
-    return Merge(tuple(merged), tuple(signs), operator.names)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tidelock.derive.sql.operators import (
     Aggregate,
+    Anti,
     Distinct,
     Generate,
     GroupingSets,
     Join,
+    Leaf,
+    Left,
     Merge,
     Operator,
     OuterJoin,
@@ -68,7 +71,13 @@ def _words(operator: Operator) -> str:
                 one.function for one in operator.measures
             )
         case Merge():
-            return "merge " + "".join("+" if sign > 0 else "-" for sign in operator.signs)
+            return f"merge of {len(operator.inputs)}"
+        case Left():
+            return f"left on {len(operator.keys)}"
+        case Anti():
+            return f"anti on {len(operator.keys)}"
+        case Leaf():
+            return f"leaf {operator.number}"
         case Generate():
             return "generate"
         case Window():

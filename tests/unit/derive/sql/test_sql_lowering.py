@@ -28,7 +28,7 @@ def test_distinct_is_one_group_for_each_row() -> None:
 def test_a_union_is_the_distinct_rows_of_both() -> None:
     assert core("SELECT id FROM customers UNION SELECT customer FROM orders") == [
         "aggregate by 1: ",
-        "  merge ++",
+        "  merge of 2",
         "    scan customers(id)",
         "    scan Orders(customer)",
     ]
@@ -45,21 +45,53 @@ def test_a_semi_join_asks_for_the_distinct_keys_of_the_other_side() -> None:
     ]
 
 
-def test_an_anti_join_takes_away_what_has_a_partner() -> None:
+def test_an_anti_join_asks_for_the_distinct_keys_of_the_other_side() -> None:
     lines = core("SELECT c.id FROM customers c LEFT ANTI JOIN orders o ON c.id = o.customer")
-    assert lines[:2] == ["merge +-", "  scan customers(id)"]
+    assert lines == [
+        "anti on 1",
+        "  scan customers(id)",
+        "  aggregate by 1: ",
+        "    select",
+        "      scan Orders(customer)",
+    ]
 
 
-def test_a_left_join_adds_what_has_no_partner() -> None:
+def test_a_left_join_knows_the_distinct_keys_of_its_right_side() -> None:
     query = "SELECT c.id, o.amount FROM customers c LEFT JOIN orders o ON c.id = o.customer"
+    assert core(query)[1:] == [
+        "  left on 1",
+        "    scan customers(id)",
+        "    scan Orders(customer, amount)",
+        "    aggregate by 1: ",
+        "      select",
+        "        scan Orders(customer, amount)",
+    ]
+
+
+def test_outer_joins_in_a_row_read_what_is_before_them_once() -> None:
+    query = "SELECT c.id FROM customers c" + "".join(
+        f" LEFT JOIN orders o{n} ON c.id = o{n}.customer" for n in range(5)
+    )
     lines = core(query)
-    assert lines[1:3] == ["  merge ++", "    inner join on 1"]
-    assert "      merge +-" in lines
+    assert sum("scan customers" in line for line in lines) == 1
+    assert sum("scan Orders" in line for line in lines) == 2 * 5
 
 
-def test_a_full_join_adds_what_has_no_partner_on_either_side() -> None:
+def test_a_full_join_adds_what_has_no_partner_on_the_other_side() -> None:
     query = "SELECT c.id, o.amount FROM customers c FULL JOIN orders o ON c.id = o.customer"
-    assert core(query)[1] == "  merge +++"
+    lines = core(query)
+    assert lines[1:3] == ["  merge of 2", "    left on 1"]
+    assert "      anti on 1" in lines
+
+
+def test_a_condition_on_both_sides_of_an_outer_join_is_asked_of_values() -> None:
+    query = """
+    SELECT o.id, p.id AS other FROM orders o LEFT JOIN orders p
+    ON o.customer = p.customer AND o.amount < p.amount
+    """
+    lines = core(query)
+    assert lines[1:3] == ["  merge of 2", "    inner join on 1 and more"]
+    assert "      anti on 2" in lines
 
 
 def test_a_condition_on_both_sides_is_asked_of_the_values_that_it_reads() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlglot import parse_one
-from tests.property.weighted_oracle import render_weighted
 from tests.unit.derive.sql.outlines import read, tree
 
 from tidelock.derive.sql.lowering import lower
@@ -27,19 +25,12 @@ def test_a_query_is_rendered_step_by_step_under_its_visible_names() -> None:
 
 def test_an_operator_that_is_read_twice_is_one_step() -> None:
     core = lower(tree("SELECT id FROM customers WHERE id NOT IN (SELECT id FROM orders)"))
-    assert render_weighted(core).count("FROM `customers`") == 1
+    assert render(core).count("FROM `Orders`") == 1
 
 
 def test_steps_have_no_name_of_a_table() -> None:
     root = Select(Scan("Step1", (("c1", "a"),)), ())
     assert "step_1 AS (" in render(root)
-
-
-def test_what_is_taken_away_needs_weights() -> None:
-    core = lower(tree("SELECT id FROM customers WHERE id NOT IN (SELECT id FROM orders)"))
-    with pytest.raises(ValueError, match="weights"):
-        render(core)
-    assert "-1 * `_w`" in render_weighted(core)
 
 
 def test_rows_without_columns_can_be_counted() -> None:

@@ -49,7 +49,7 @@ def test_not_in_with_nulls_also_counts_them() -> None:
         "    anti join on 1",
         "      scan customers(id)",
     ]
-    assert "    aggregate by 0: count, count" in shape(query)
+    assert "        aggregate by 0: count, count" in shape(query)
 
 
 def test_an_aggregate_of_its_own_is_joined_as_the_one_row_that_it_is() -> None:
