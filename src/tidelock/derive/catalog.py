@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidelock.derive.graph import Graph
 from tidelock.derive.groups import Group, Unit, find_groups, units
@@ -26,9 +26,6 @@ from tidelock.store import layout
 from tidelock.store.objects import Objects
 from tidelock.store.reading import Engine, Table
 from tidelock.store.records import decode, encode
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 PLANS_MAX = 4096
 
@@ -126,7 +123,7 @@ class Catalog:
         ):
             return known
         self._engine.follow_settings()
-        prepared = prepare(self._engine, definition, schemas, reads.sql)
+        prepared = prepare(self._engine, definition, schemas)
         with self._lock:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
@@ -138,8 +135,6 @@ class Reads(Protocol):
     """What a plan is made over: a transaction or a snapshot."""
 
     def table(self, name: str) -> Table: ...
-
-    def sql(self, query: str) -> DataFrame: ...
 
 
 class Schemas(Mapping[str, TableSchema]):

@@ -8,7 +8,7 @@ Invariant: a change of no row is never computed; the choice depends on its argum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelock.model.streams import RefreshMode, Spent
 
@@ -17,7 +17,10 @@ FULL_QUERY_SECONDS = 0.2
 SECONDS_PER_CHANGE = 30e-6
 SECONDS_PER_ROW = 0.3e-6
 TRUST = 4.0
-"""How far a measured time may move an estimate up, and that of a full refresh also down."""
+"""How far one measured time may move an estimate up, and that of a full refresh also down."""
+FORGOTTEN = 0.02
+"""How much of what a delta took is forgotten with each full refresh that was chosen instead, so
+that it is tried again now and then."""
 LOCAL_CHANGES_MAX = 1_000_000
 """More changed rows than this are not brought to the driver."""
 
@@ -30,6 +33,29 @@ class Way:
     reason: str
     incremental_seconds: float | None = None
     full_seconds: float | None = None
+    failed: bool = False
+    """Whether it is full because it failed by delta."""
+
+
+def after_full(spent: Spent, seconds: float) -> Spent:
+    """What is known after a full refresh."""
+    kept = 1 - FORGOTTEN
+    return replace(
+        spent,
+        full_seconds=round(seconds, 4),
+        delta_seconds=round(spent.delta_seconds * kept, 4),
+        delta_seconds_before=round(spent.delta_seconds_before * kept, 4),
+    )
+
+
+def after_delta(spent: Spent, seconds: float, changes: int) -> Spent:
+    """What is known after a refresh by delta, or after one that failed and was made up for."""
+    return replace(
+        spent,
+        delta_seconds=round(seconds, 4),
+        delta_rows=changes,
+        delta_seconds_before=spent.delta_seconds,
+    )
 
 
 def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: Spent) -> Way:
@@ -45,7 +71,10 @@ def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: 
         in_full = min(max(spent.full_seconds, in_full / TRUST), in_full * TRUST)
     if spent.delta_seconds:
         more = SECONDS_PER_CHANGE * max(0, changes - spent.delta_rows)
-        by_delta = min(spent.delta_seconds, by_delta * TRUST) + more
+        # What was slow twice is slow.
+        twice = min(spent.delta_seconds, spent.delta_seconds_before)
+        by_delta = twice if twice else min(spent.delta_seconds, by_delta * TRUST)
+        by_delta += more
     counted = f"{changes:,} change{'' if changes == 1 else 's'}"
     told = f"{by_delta:.2f} s by delta against {in_full:.2f} s in full, for {counted}"
     if mode in ("incremental", "incremental_strict"):

@@ -17,23 +17,22 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
 from tidelock.derive.attempts import Attempt
 from tidelock.derive.catalog import Arrangement, Catalog, Stream
 from tidelock.derive.choosing import Found, choose, find_all_changes
-from tidelock.derive.costs import Way
+from tidelock.derive.costs import Way, after_delta, after_full
 from tidelock.derive.keeping import Keeper, Outcome
 from tidelock.derive.moving import RowsNotFound
 from tidelock.derive.relations import asking
 from tidelock.derive.sources import Changes, cancelled, read_changes, weighted
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import WEIGHT
-from tidelock.errors import DefinitionBroken, InputError
+from tidelock.errors import DefinitionBroken, InputError, QueryFailed
 from tidelock.model.commit import Tables
-from tidelock.model.streams import PUBLISHING, Source, StreamState
+from tidelock.model.streams import PUBLISHING, Source, Spent, StreamState
 from tidelock.store.changes import diff_batches
 from tidelock.store.faults import hit
 from tidelock.store.reading import Table
@@ -145,7 +144,7 @@ class _Members:
             raise MemberFailed(name) from error
         self._done[name] = outcome
         seconds = time.monotonic() - began
-        self._advance(stream, epoch, _spent(way, outcome, seconds))
+        self._advance(stream, epoch, _spent(stream.state.spent, way, outcome, seconds))
         hit("refresh.after_member")
         return Attempt(
             table=name,
@@ -187,8 +186,11 @@ class _Members:
         try:
             return way, keeper.move()
         except RowsNotFound as error:
-            way = Way(True, f"its rows were not those that its frontier has: {error}")
-            return way, replace(keeper).build()
+            reason = f"its rows were not those that its frontier has: {error}"
+        except (QueryFailed, pa.ArrowException) as error:
+            # A term may ask an expression of rows that are never there together.
+            reason = f"by delta it failed: {error}"
+        return Way(True, reason, failed=True), replace(keeper).build()
 
     def _plan(self, stream: Stream) -> Prepared:
         try:
@@ -258,7 +260,7 @@ class _Members:
                 self._published[key] = found
             return found
 
-    def _advance(self, stream: Stream, epoch: int, spent: dict[str, Any]) -> None:
+    def _advance(self, stream: Stream, epoch: int, spent: Spent) -> None:
         version = self._transaction.base_version
         frontier = tuple(self._source(name, version) for name in stream.stored.sources)
         staged = self._transaction.stage(stream.name)
@@ -268,7 +270,7 @@ class _Members:
             as_of=version,
             epoch=epoch,
             refreshed=PUBLISHING,
-            spent=replace(stream.state.spent, **spent),
+            spent=spent,
         )
 
     def _source(self, name: str, version: int) -> Source:
@@ -279,10 +281,10 @@ class _Members:
         return Source(name, state.id, state.changed, state.pin, stands_for)
 
 
-def _spent(way: Way, outcome: Outcome, seconds: float) -> dict[str, Any]:
-    if way.full:
-        return {"full_seconds": round(seconds, 4)}
-    return {"delta_seconds": round(seconds, 4), "delta_rows": outcome.rows_in}
+def _spent(spent: Spent, way: Way, outcome: Outcome, seconds: float) -> Spent:
+    if way.full and not way.failed:
+        return after_full(spent, seconds)
+    return after_delta(spent, seconds, spent.delta_rows if way.failed else outcome.rows_in)
 
 
 def _columns(schema: pa.Schema) -> str:

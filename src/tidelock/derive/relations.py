@@ -52,7 +52,7 @@ class Query:
         """The frame of a query over the relations that were added."""
         session = self._engine.get()
         frames = {
-            f"f{n}": _frame(session, one) if isinstance(one, pa.Table) else one
+            f"f{n}": local_frame(session, one) if isinstance(one, pa.Table) else one
             for n, one in enumerate(self._relations)
         }
         names = [f"r{n} AS (SELECT * FROM {{f{n}}})" for n in range(len(frames))]
@@ -109,7 +109,7 @@ def _ask(known: ref[SparkSession], queries: Sequence[Small]) -> list[pa.Table]:
     """Run small queries, several as one: each becomes a list of rows in the only row."""
     session = known()
     assert session is not None, "who asks holds the session"
-    packed = _frame(session, _pack([tables for _, tables in queries]))
+    packed = local_frame(session, _pack([tables for _, tables in queries]))
     names = ["packed AS (SELECT /*+ COALESCE(1) */ * FROM {packed})"]
     if len(queries) == 1:
         ((sql, tables),) = queries
@@ -162,7 +162,8 @@ def _told(sql: str) -> Iterator[None]:
         raise failed(sql, error) from error
 
 
-def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+def local_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of this process as a frame."""
     # Sail 0.7.2 takes the schema of a UNION ALL for another after simplifying a coalesce of what
     # cannot be NULL, and refuses its own plan.
     schema = pa.schema([field.with_nullable(True) for field in rows.schema])

@@ -5,7 +5,7 @@ Owns: from the text of a query to stages with layouts. Nothing here reads rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,15 @@ import pyarrow as pa
 from tidelock.derive.analysing import Kept, analyse, column_types, is_comparable, kept_schema
 from tidelock.derive.layouts import HASH, hash_sql
 from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.parsing import parse_view
+from tidelock.derive.sql.parsing import read_view
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.derive.stages import INTERNAL, cut
+from tidelock.derive.verdicts import frame_of, refuse_repeated, refuse_with
 from tidelock.errors import QueryFailed
-from tidelock.model.names import HIDDEN, quote
+from tidelock.model.names import HIDDEN, is_hidden, quote
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import Definition
+from tidelock.model.types import spell_type
 from tidelock.store.reading import Engine
 
 if TYPE_CHECKING:
@@ -61,16 +63,38 @@ def prepare(
     engine: Engine,
     definition: Definition,
     schemas: Mapping[str, TableSchema],
-    run: Callable[[str], DataFrame],
 ) -> Prepared:
-    """Plan a view over tables with these schemas. `run` gives the frame of a query over them."""
-    view = parse_view(definition.query, schemas)
+    """Plan a view over tables with these schemas."""
+    view = read_view(definition.query, schemas)
     seen = {name: schemas[name] for name in view.tables}
-    shown = tuple(name for name, _ in view.columns)
-    if view.root is None or view.obstacles or definition.refresh_mode == "full":
-        schema = kept_schema(whole(run(definition.query)))
-        return Prepared(definition, view, (), schema, seen)
+    try:
+        frame = frame_of(engine, definition.query, seen)
+    except QueryFailed as error:
+        if view.doubt is None:
+            raise
+        raise refuse_with(view.doubt, error) from error
+    refuse_repeated(frame.columns)
+    schema = kept_schema(whole(frame))
+    kept: tuple[Kept, ...] = ()
+    if not view.obstacles and definition.refresh_mode != "full":
+        try:
+            kept = _keep(engine, view, schemas)
+            _compare(kept[-1].schema, schema)
+            schema = kept[-1].schema
+        except Unkept as error:
+            obstacle = Obstacle(str(error), definition.query, 1, 1)
+            view, kept = replace(view, root=None, columns=(), obstacles=(obstacle,)), ()
+    return Prepared(definition, view, kept, schema, seen)
+
+
+class Unkept(Exception):
+    """Not an error: says why stages that were planned cannot keep a view."""
+
+
+def _keep(engine: Engine, view: View, schemas: Mapping[str, TableSchema]) -> tuple[Kept, ...]:
+    assert view.root is not None
     stages = cut(lower(view.root))
+    shown = tuple(name for name, _ in view.columns)
     made: dict[str, pa.Schema] = {}
 
     def schema_of(table: str) -> pa.Schema:
@@ -81,19 +105,33 @@ def prepare(
         last = stage is stages[-1]
         try:
             one = analyse(engine, stage, shown if last else stage.output, schema_of)
-        except QueryFailed:
-            # Asked of the query as it was written, Spark says the same in the words of the user.
-            run(definition.query)
-            raise
+        except QueryFailed as error:
+            # The query itself the engine has accepted.
+            raise Unkept(f"what keeping it by delta takes is refused: {error.message}") from error
         made[f"{INTERNAL}{stage.number}"] = one.schema
         kept.append(one)
         if not is_comparable(one):
-            reason = "rows with a MAP cannot be compared, so that their changes cannot be told"
-            obstacle = Obstacle(reason, definition.query, 1, 1)
-            view = replace(view, obstacles=(obstacle,))
-            schema = kept_schema(whole(run(definition.query)))
-            return Prepared(definition, view, (), schema, seen)
-    return Prepared(definition, view, tuple(kept), kept[-1].schema, seen)
+            raise Unkept("rows with a MAP cannot be compared, so that their changes cannot be told")
+    return tuple(kept)
+
+
+def _compare(kept: pa.Schema, asked: pa.Schema) -> None:
+    """Unkept if the columns that are kept are not those that the engine says the query gives."""
+    ours, theirs = _shown(kept), _shown(asked)
+    if ours != theirs:
+        raise Unkept(
+            "it is read otherwise than the engine reads it: "
+            f"{', '.join(ours)} instead of {', '.join(theirs)}"
+        )
+
+
+def _shown(schema: pa.Schema) -> list[str]:
+    """The columns without regard to where they say that NULL is possible."""
+    return [
+        f"{field.name} {spell_type(field.type, for_spark=True)}"
+        for field in schema
+        if not is_hidden(field.name)
+    ]
 
 
 def whole(frame: DataFrame) -> DataFrame:

@@ -76,6 +76,8 @@ class Spent:
     delta_seconds: float = 0.0
     delta_rows: int = 0
     """How many changes the last refresh by delta read."""
+    delta_seconds_before: float = 0.0
+    """What the refresh by delta before the last one took."""
 
 
 @dataclass(frozen=True, slots=True)

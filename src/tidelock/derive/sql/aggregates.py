@@ -210,6 +210,10 @@ def measure(planning: Planning, node: exp.Expr) -> Measure:
     if distinct:
         arguments = arguments[0].expressions
     only = arguments[0] if len(arguments) == 1 else None
+    if function == "count" and len(arguments) > 1 and not distinct:
+        # It counts the rows in which none of them is NULL.
+        tests = " OR ".join(f"({text_of(one)}) IS NULL" for one in arguments)
+        only = expression(f"CASE WHEN {tests} THEN NULL ELSE 1 END")
     star = isinstance(only, exp.Star)
     condition = next(
         (one.expression.this for one in node.walk() if isinstance(one, exp.Filter)), None

@@ -88,7 +88,7 @@ SCALARS = _names(
     abs acos acosh add_months aes_decrypt aggregate approx_top_k_estimate array array_append
     array_compact array_contains array_distinct array_except array_insert array_intersect
     array_join array_max array_min array_position array_prepend array_remove array_repeat
-    array_size array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2
+    array_size array_sort array_union arrays_overlap ascii asin asinh atan atan2
     atanh base64 bigint bin binary bit_count bit_get bit_length bitmap_bit_position
     bitmap_bucket_number bitmap_count boolean bround btrim cardinality cbrt ceil ceiling char
     char_length character_length chr coalesce collate collation concat concat_ws contains conv
@@ -195,10 +195,13 @@ UNORDERABLE = _names(
 """Functions that may give a MAP or a VARIANT, which have no order."""
 
 
+NAMING = frozenset({"arrays_zip"})
+"""Functions whose result has the names of the columns that they are given."""
+
 _KNOWN = SCALARS | AGGREGATES | RANKING | GENERATORS | {"grouping", "grouping_id"}
 _STOPPING = frozenset({"assert_true", "raise_error"})
 _TIME_WINDOWS = frozenset({"window", "session_window", "window_time"})
-REFUSED = CLOCK | RANDOM | SURROUNDINGS | _STOPPING | _TIME_WINDOWS
+REFUSED = NAMING | CLOCK | RANDOM | SURROUNDINGS | _STOPPING | _TIME_WINDOWS
 """Functions of Spark that a query which is kept by delta cannot call."""
 
 
@@ -213,6 +216,8 @@ def why_refused(name: str, arguments: int) -> str | None:
         return "the function answers differently each time"
     if name in SURROUNDINGS:
         return "the answer depends on the session or the machine"
+    if name in NAMING:
+        return "its fields are named after columns, which have other names while they are kept"
     if name in _STOPPING:
         return "the function stops the query, and which rows reach it is not defined"
     if name in _TIME_WINDOWS:

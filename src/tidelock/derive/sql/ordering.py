@@ -50,9 +50,17 @@ def _count(planning: Planning, node: exp.Expr | None) -> int | None:
         raise planning.error(InvalidExpression, node, "A limit must be a whole number.") from None
 
 
+def _is_all(ordered: exp.Expr) -> bool:
+    node = ordered.this
+    quoted = isinstance(node, exp.Column) and node.this.quoted
+    return isinstance(node, exp.Column | exp.Var) and node.name.upper() == "ALL" and not quoted
+
+
 def order_nodes(planning: Planning, query: exp.Expr, limit: Limit | None) -> list[exp.Ordered]:
     """What the query orders by, if that matters."""
     order = query.args.get("order")
+    if limit is not None and order is not None and any(map(_is_all, order.expressions)):
+        planning.refuse(order, "ORDER BY ALL with a limit is not kept by delta")
     within = any(query.args.get(one) for one in ("sort", "cluster", "distribute"))
     if limit is None:
         if order is not None or within:

@@ -2,19 +2,21 @@
 
 `parse_view` reads a query against the schemas of a lake. What is wrong with it is an error that
 names line and column; what is right but cannot be kept by delta is an obstacle. In doubt it is an
-obstacle: the query is then computed anew at each refresh, and never wrongly.
+obstacle: the query is then computed anew at each refresh, and never wrongly. Whether a query is
+wrong is for the engine to say: `read_view` makes an obstacle of an error, too, and remembers it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from tidelock.derive.sql.building import exactly, passing, with_columns
 from tidelock.derive.sql.checking import check
-from tidelock.derive.sql.functions import why_refused
+from tidelock.derive.sql.functions import CLOCK, THE_TIME, why_refused
 from tidelock.derive.sql.joins import push
 from tidelock.derive.sql.operators import Merge, Operator, Select, SetKind, SetOperation
 from tidelock.derive.sql.ordering import limit_of, order_nodes, take
@@ -26,8 +28,9 @@ from tidelock.derive.sql.selects import plan_select
 from tidelock.derive.sql.sources import lake_table, with_ctes
 from tidelock.derive.sql.tidying import tidy
 from tidelock.derive.sql.view import Obstacle, View
-from tidelock.errors import InvalidExpression
+from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold
+from tidelock.model.query import plan_query as plan_reads
 from tidelock.model.schema import TableSchema
 
 _SET_KINDS: Mapping[type[exp.SetOperation], SetKind] = {
@@ -37,35 +40,75 @@ _SET_KINDS: Mapping[type[exp.SetOperation], SetKind] = {
 }
 
 
+class _Doubt(Exception):
+    """What was read makes no sense; perhaps only to this reader."""
+
+    def __init__(self, error: TidelockError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def read_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
+    """As `parse_view`; a query that makes no sense here is left to the engine, with a doubt."""
+    try:
+        return _parse_view(query, schemas)
+    except _Doubt as doubt:
+        error = doubt.error
+    source = Source(query)
+    reason = f"the query is not understood, and left to the engine ({error})"
+    obstacles = [Obstacle(reason, query, 1, 1)]
+    if source.words & CLOCK:
+        obstacles.append(Obstacle(THE_TIME, query, 1, 1))
+    reads = plan_reads(query, schemas, lambda condition, schema: None).reads
+    tables = tuple(read.name for read in reads)
+    return View(None, (), tables, tuple(obstacles), doubt=error)
+
+
 def parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     """The query as operators over the tables in `schemas`, or the obstacles to that."""
     try:
         return _parse_view(query, schemas)
+    except _Doubt as doubt:
+        raise doubt.error from None
+
+
+@contextmanager
+def _doubting(query: str) -> Iterator[None]:
+    try:
+        yield
+    except (InvalidExpression, ColumnNotFound) as error:
+        raise _Doubt(error) from None
     except RecursionError:
-        raise InvalidExpression(
-            "The query is nested too deeply to be read. Split it into several stream tables.",
-            query=query,
-        ) from None
+        deep = "The query is nested too deeply to be read. Split it into several stream tables."
+        raise _Doubt(InvalidExpression(deep, query=query)) from None
 
 
 def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     source = Source(query)
-    tree = read_query(source)
     planning = Planning(source, schemas, plan_query=plan_query)
-    named = sorted(_tables(tree, frozenset()), key=source.place_of)
-    tables = tuple(dict.fromkeys(lake_table(planning, one) for one in named))
-    obstacles = list(_obstacles(planning, tree))
+    with _doubting(query):
+        tree = read_query(source)
+        named = sorted(_tables(tree, frozenset()), key=source.place_of)
+        tables = tuple(dict.fromkeys(lake_table(planning, one) for one in named))
+        obstacles = list(_obstacles(planning, tree))
     try:
-        relation = plan_query(planning, tree, {}, None)
+        with _doubting(query):
+            relation = plan_query(planning, tree, {}, None)
         check_names(planning, tree, [one.name for one in relation.visible])
         columns = tuple((one.name or "", one.column) for one in relation.visible)
-        root = simplified(planning, relation.operator, tuple(name for _, name in columns))
+        with _doubting(query):
+            root = simplified(planning, relation.operator, tuple(name for _, name in columns))
     except Refused as refused:
         if refused.obstacle not in obstacles:
             obstacles.append(refused.obstacle)
+    except _Doubt as doubt:
+        if not obstacles:
+            raise
+        return View(None, (), tables, tuple(obstacles), doubt=doubt.error)
     if obstacles:
         return View(None, (), tables, tuple(obstacles))
-    check(root)
+    with _doubting(query):
+        check(root)
     return View(root, columns, tables, (), tuple(planning.notes))
 
 

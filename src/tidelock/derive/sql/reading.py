@@ -103,7 +103,7 @@ def read_query(source: Source) -> exp.Expr:
                 "query.",
             )
     try:
-        trees = _EXACT.parser().parse(tokens, source.text)
+        trees = _EXACT.parser().parse(_with_names(tokens), source.text)
     except ParseError as error:
         raise _unreadable(source, error) from None
     tree = trees[0] if len(trees) == 1 else None
@@ -119,7 +119,63 @@ def read_query(source: Source) -> exp.Expr:
                 InvalidExpression, source.place_of(select), "A SELECT names no columns. Name some."
             )
     _settle_units(tree)
+    _name_fields(tree)
     return tree
+
+
+_QUANTIFIERS = (TokenType.ALL, TokenType.DISTINCT)
+_AROUND_NAMES = (
+    (TokenType.SELECT, TokenType.COMMA),
+    (TokenType.L_PAREN, TokenType.COMMA),
+    (TokenType.L_PAREN, TokenType.R_PAREN),
+)
+
+
+def _with_names(tokens: list[Token]) -> list[Token]:
+    """ALL and DISTINCT are names where nothing follows that they could be said of, as in Spark."""
+    named = list(tokens)
+    for position in range(1, len(tokens) - 1):
+        before, token, after = tokens[position - 1 : position + 2]
+        if token.token_type not in _QUANTIFIERS:
+            continue
+        around = (before.token_type, after.token_type)
+        if around in _AROUND_NAMES:
+            named[position] = Token(
+                TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end
+            )
+    return named
+
+
+def _name_fields(tree: exp.Expr) -> None:
+    """Give the fields of a struct the names that Spark takes from what is written in it.
+
+    The columns of operators have other names than those of the text.
+    """
+    for call in list(tree.find_all(exp.Anonymous, exp.Tuple)):
+        if isinstance(call, exp.Anonymous):
+            if function_name(call) != "struct":
+                continue
+        elif not isinstance(call.parent, exp.Alias | exp.Select | exp.Anonymous):
+            continue
+        if any(one.find(exp.Star) is not None for one in call.expressions):
+            continue
+        fields: list[exp.Expr] = []
+        for position, one in enumerate(call.expressions, 1):
+            fields += [exp.Literal.string(_field_name(one, position)), one.unalias()]
+        call.replace(exp.Anonymous(this="named_struct", expressions=fields))
+
+
+def _field_name(node: exp.Expr, position: int) -> str:
+    if isinstance(node, exp.Alias):
+        return str(node.alias)
+    node = bare(node)
+    if isinstance(node, exp.Column | exp.Dot | exp.Identifier):
+        return str(node.name)
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        (key,) = node.expressions
+        if isinstance(key, exp.Literal) and key.is_string:
+            return str(key.this)
+    return f"col{position}"
 
 
 def _unreadable(source: Source, error: ParseError) -> TidelockError:

@@ -182,8 +182,6 @@ def _order_tree(
                 f"ORDER BY {position} is no position of the select list: it has {len(selected)}.",
             )
         return selected[position - 1].copy()
-    if isinstance(node, exp.Column) and node.name.upper() == "ALL" and not node.this.quoted:
-        planning.refuse(node, "ORDER BY ALL with a limit is not kept by delta")
     return translate(planning, with_windows_named(planning, node, windows), scope)
 
 

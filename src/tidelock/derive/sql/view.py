@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidelock.derive.sql.functions import THE_TIME
 from tidelock.derive.sql.operators import Operator
+from tidelock.errors import TidelockError
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Obstacle:
 class View:
     """A query, read against the schemas of a lake.
 
-    Invariant: `root` is None exactly when there is an obstacle.
+    Invariant: `root` is None exactly when there is an obstacle; with a doubt there is one.
     """
 
     root: Operator | None
@@ -36,6 +37,8 @@ class View:
     obstacles: tuple[Obstacle, ...] = ()
     notes: tuple[str, ...] = ()
     """What was settled where SQL leaves a choice, in sentences for the user."""
+    doubt: TidelockError | None = None
+    """What seems to be wrong with the query; it is, if the engine refuses it too."""
 
     @property
     def tells_time(self) -> bool:
