@@ -35,7 +35,7 @@ from tidelock.derive.sql.operators import (
 )
 from tidelock.derive.sql.predicates import pairing
 from tidelock.derive.sql.properties import is_one_row, is_row_at_most, keys, required
-from tidelock.derive.sql.reading import column, columns_of, expression, substitute
+from tidelock.derive.sql.reading import column, columns_of, expression, substitute, text_of
 from tidelock.derive.sql.scopes import Planning, Relation
 from tidelock.errors import InvalidExpression
 
@@ -68,13 +68,15 @@ def partners(
 
 
 def not_in(
-    planning: Planning, relation: Relation, test: exp.In, inner: Inner, equalities: Sequence[exp.EQ]
+    planning: Planning, relation: Relation, inner: Inner, equalities: Sequence[exp.EQ]
 ) -> Relation:
     """The rows whose value is not among the inner ones; a NULL among them makes that unknown."""
     if _no_nulls(planning, relation, inner, equalities):
         return partners(planning, relation, inner, equalities, negated=True)
     if inner.correlated or len(equalities) > 1:
-        planning.refuse(test, "NOT IN, where NULLs are possible, of more than one column")
+        # A row that may be equal, because NULL may be anything, counts as one that is.
+        perhaps = [_perhaps(one) for one in equalities]
+        return partners(planning, relation, inner, perhaps, negated=True)
     (equality,) = equalities
     operator, (value,) = with_columns(planning, relation.operator, [equality.this])
     without = partners(
@@ -88,6 +90,11 @@ def not_in(
     some, null = answers.output
     condition = expression(f"NOT `{some}` OR (NOT `{value}` IS NULL AND NOT `{null}`)")
     return relation.over(filtered(Join(without.operator, answers), [condition]))
+
+
+def _perhaps(equality: exp.EQ) -> exp.Expr:
+    truth = exp.Boolean(this=True)
+    return exp.Anonymous(this="coalesce", expressions=[equality.copy(), truth])
 
 
 def _answers(planning: Planning, inner: Inner, value: exp.Expr) -> Operator:
@@ -136,13 +143,20 @@ def exists(
 
 
 def single(
-    planning: Planning, relation: Relation, node: exp.Expr, rows: Relation
+    planning: Planning,
+    relation: Relation,
+    node: exp.Expr,
+    rows: Relation,
+    *,
+    distinct: bool = False,
 ) -> tuple[Relation, exp.Expr]:
+    """The value in the one row that there is, or NULL if there is none."""
     if len(rows.visible) != 1:
         raise not_one_column(planning, node)
     operator = rows.operator
     if not is_row_at_most(operator, planning):
-        planning.refuse(node, "the subquery may give several rows where one is needed")
+        value = column(rows.visible[0].column)
+        return aggregated(planning, relation, Inner(rows, (_only_row(value, distinct),), ()))
     joined: Join | OuterJoin = (
         Join(relation.operator, operator)
         if is_one_row(operator)
@@ -158,14 +172,26 @@ def not_one_column(planning: Planning, node: exp.Expr) -> Exception:
     )
 
 
+_SEVERAL = "A subquery that is used as a value gives several rows."
+
+
+def _only_row(value: exp.Expr, distinct: bool) -> exp.Expr:
+    """The value in the only (distinct) row; several rows stop the query, as they do in Spark."""
+    text = text_of(value)
+    rows = f"count(DISTINCT named_struct('v', {text}))" if distinct else "count(*)"
+    sql = f"CASE WHEN {rows} > 1 THEN raise_error('{_SEVERAL}') ELSE max({text}) END"
+    return expression(sql).copy()
+
+
 def looked_up(
-    planning: Planning, relation: Relation, node: exp.Expr, inner: Inner
+    planning: Planning, relation: Relation, inner: Inner, *, distinct: bool
 ) -> tuple[Relation, exp.Expr]:
     """A value of the one row whose key the query around gives."""
     pairs = _pairs(planning, relation, inner)
     given = {two.name for _, two, _ in pairs or [] if isinstance(two, exp.Column)}
     if not any(key <= given for key in keys(inner.relation.operator, planning)):
-        planning.refuse(node, "the subquery may give several rows where one is needed")
+        only = tuple(_only_row(one, distinct) for one in inner.output)
+        return aggregated(planning, relation, Inner(inner.relation, only, inner.correlated))
     operator, (name,) = with_columns(planning, inner.relation.operator, inner.output)
     # A row that is not there gives NULL, whatever the value is computed from.
     copy = planning.fresh(planning.types.get(name))

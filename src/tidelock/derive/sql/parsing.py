@@ -26,6 +26,7 @@ from tidelock.derive.sql.scopes import Ctes, Planning, Refused, Relation, Scope,
 from tidelock.derive.sql.selections import check_names
 from tidelock.derive.sql.selects import plan_select
 from tidelock.derive.sql.sources import lake_table, with_ctes
+from tidelock.derive.sql.subqueries import keep
 from tidelock.derive.sql.tidying import tidy
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
@@ -85,7 +86,7 @@ def _doubting(query: str) -> Iterator[None]:
 
 def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     source = Source(query)
-    planning = Planning(source, schemas, plan_query=plan_query)
+    planning = Planning(source, schemas, plan_query, keep)
     with _doubting(query):
         tree = read_query(source)
         named = sorted(_tables(tree, frozenset()), key=source.place_of)
@@ -117,13 +118,22 @@ def simplified(planning: Planning, operator: Operator, names: tuple[str, ...]) -
     return tidy(prune(push(planning, Select(operator, passing(names))), names))
 
 
-def plan_query(planning: Planning, node: exp.Expr, ctes: Ctes, outer: Scope | None) -> Relation:
+def plan_query(
+    planning: Planning,
+    node: exp.Expr,
+    ctes: Ctes,
+    outer: Scope | None,
+    outward: list[exp.Expr] | None = None,
+) -> Relation:
     """A query of any form, with the names under which its columns are seen."""
     if isinstance(node, exp.Select):
-        return plan_select(planning, node, ctes, outer)
+        return plan_select(planning, node, ctes, outer, outward)
     ctes = with_ctes(planning, node, ctes)
     if isinstance(node, exp.Subquery):
-        relation = plan_query(planning, node.this, ctes, outer)
+        # A limit behind the parentheses would be one for every row of the query around.
+        limited = node.args.get("limit") or node.args.get("offset")
+        inside = None if limited else outward
+        relation = plan_query(planning, node.this, ctes, outer, inside)
     elif isinstance(node, exp.SetOperation):
         relation = _plan_set(planning, node, ctes, outer)
     else:

@@ -9,9 +9,9 @@ refused only when it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from sqlglot import exp
 
@@ -29,7 +29,7 @@ from tidelock.derive.sql.reading import (
     wrapped,
 )
 from tidelock.derive.sql.view import Obstacle
-from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
+from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold, suggest
 from tidelock.model.schema import TableSchema
 
@@ -55,8 +55,31 @@ Ctes: TypeAlias = Mapping[str, Cte]
 """Queries by their (folded) names."""
 
 
-def _no_query(planning: Planning, node: exp.Expr, ctes: Ctes, outer: Scope | None) -> Relation:
-    raise BrokenInvariant("nobody plans the queries inside of queries")
+class PlanQuery(Protocol):
+    """Plans a whole query. Conditions by which it hangs on the query around go to `outward`, if
+    that is given; without it they keep the query from being planned."""
+
+    def __call__(
+        self,
+        planning: Planning,
+        node: exp.Expr,
+        ctes: Ctes,
+        outer: Scope | None,
+        outward: list[exp.Expr] | None = None,
+    ) -> Relation: ...
+
+
+class KeepRows(Protocol):
+    """The rows for which all of the conditions are true, with subqueries in them joined."""
+
+    def __call__(
+        self,
+        planning: Planning,
+        relation: Relation,
+        conditions: Sequence[exp.Expr],
+        ctes: Ctes,
+        outer: Scope | None,
+    ) -> Relation: ...
 
 
 @dataclass
@@ -65,15 +88,14 @@ class Planning:
 
     source: Source
     schemas: Mapping[str, TableSchema]
+    plan_query: PlanQuery
+    keep_rows: KeepRows
+    """Both given by parsing.py, which knows all of the syntax."""
     types: dict[str, str] = field(default_factory=dict)
     """The types of columns of operators, as far as they are known."""
     notes: list[str] = field(default_factory=list)
     written: dict[str, exp.Expr] = field(default_factory=dict)
     """How the text spells columns of operators, for messages."""
-    plan_query: Callable[[Planning, exp.Expr, Ctes, Scope | None], Relation] = field(
-        default=_no_query
-    )
-    """Plans a whole query inside this one; given by parsing.py, which knows all of the syntax."""
     _last: int = 0
 
     def fresh(self, type_: str | None = None) -> str:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from sqlglot import exp
 
 from tidelock.derive.sql.aggregates import Grouping, aggregate
-from tidelock.derive.sql.building import named, type_of, with_columns
+from tidelock.derive.sql.building import is_same_type, named, passing, type_of, with_columns
 from tidelock.derive.sql.calls import has_aggregate, has_window, is_generator
 from tidelock.derive.sql.grouping import plan_grouping
 from tidelock.derive.sql.operators import Distinct, Named, Operator, Select
-from tidelock.derive.sql.ordering import limit_of, order_nodes, take
-from tidelock.derive.sql.predicates import conjuncts, has_query
+from tidelock.derive.sql.ordering import Limit, limit_of, order_nodes, take
+from tidelock.derive.sql.predicates import conjuncts, has_query, pairing
 from tidelock.derive.sql.reading import bare, column, columns_of, rewrite
 from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
 from tidelock.derive.sql.selections import Item, item_tree, select_items
@@ -57,23 +58,31 @@ class _Parts:
 
 
 def plan_select(
-    planning: Planning, select: exp.Select, ctes: Ctes, outer: Scope | None
+    planning: Planning,
+    select: exp.Select,
+    ctes: Ctes,
+    outer: Scope | None,
+    outward: list[exp.Expr] | None = None,
 ) -> Relation:
     for name, value in select.args.items():
         if value and name not in _KNOWN_PARTS:
             planning.refuse(select, f"{name.upper().strip('_')} is not kept by delta")
     ctes = with_ctes(planning, select, ctes)
     relation, correlated = plan_rows(planning, select, ctes, outer)
+    along: list[str] = []
     if correlated:
-        planning.refuse(
-            correlated[0], "a column of the query around is used in a place that is not kept"
-        )
+        if outward is None:
+            _refuse_outer(planning, correlated[0])
+        relation, along, conditions = _by_equals(planning, relation, correlated)
+        outward += conditions
     items = select_items(planning, select, relation)
     limit = limit_of(planning, select)
     ordered = order_nodes(planning, select, limit)
     grouping, parts, generators = _translate(planning, select, relation, outer, items, ordered)
+    if along and not _is_by_groups(grouping, parts, limit, generators):
+        _refuse_outer(planning, correlated[0])
     if grouping is not None:
-        relation, trees = aggregate(planning, relation, grouping, parts.all())
+        relation, trees = aggregate(planning, relation, grouping, parts.all(), extra=along)
         parts = parts.replaced(trees)
         having = [one for tree in parts.having for one in conjuncts(tree)]
         relation = keep(planning, relation, having, ctes, outer)
@@ -94,12 +103,52 @@ def plan_select(
     if distinct is not None and distinct.args.get("on") is not None:
         planning.refuse(select, "DISTINCT ON is not kept by delta")
     result, sort_columns = _projected(
-        planning, relation, names, outputs, parts.order, distinct=distinct is not None
+        planning, relation, names, outputs, parts.order, along, distinct=distinct is not None
     )
     if limit is None:
         return result
     order = list(zip(sort_columns, ordered, strict=True))
     return take(planning, select, result, order, limit)
+
+
+# A query around ---------------------------------------------------------------------------------
+
+
+def _refuse_outer(planning: Planning, tree: exp.Expr) -> NoReturn:
+    planning.refuse(tree, "a column of the query around is used in a place that is not kept")
+
+
+def _by_equals(
+    planning: Planning, relation: Relation, correlated: Sequence[exp.Expr]
+) -> tuple[Relation, list[str], list[exp.Expr]]:
+    """What equals something of the query around as columns of the relation: the relation, these
+    columns, and the conditions over them."""
+    there = relation.operator.output
+    outside, inside = [], []
+    for tree in correlated:
+        beyond = [name for name in columns_of(tree) if name not in there]
+        pair = pairing(tree, beyond, there)
+        if pair is None or pair[2]:
+            _refuse_outer(planning, tree)
+        one, two, _ = pair
+        if not is_same_type(type_of(one, planning.types), type_of(two, planning.types)):
+            _refuse_outer(planning, tree)
+        outside.append(one)
+        inside.append(two)
+    operator, names = with_columns(planning, relation.operator, inside)
+    conditions: list[exp.Expr] = [
+        exp.EQ(this=one.copy(), expression=column(name))
+        for one, name in zip(outside, names, strict=True)
+    ]
+    return relation.over(operator), list(dict.fromkeys(names)), conditions
+
+
+def _is_by_groups(
+    grouping: Grouping | None, parts: _Parts, limit: Limit | None, generators: Sequence[int]
+) -> bool:
+    """Whether every row that is given is one of a group, so that more groups are only more rows."""
+    plain = limit is None and not generators and not any(map(has_window, parts.all()))
+    return plain and grouping is not None and bool(grouping.keys) and grouping.sets is None
 
 
 # Names -----------------------------------------------------------------------------------------
@@ -225,14 +274,16 @@ def _projected(
     names: Sequence[str | None],
     trees: Sequence[exp.Expr],
     order: Sequence[exp.Expr],
+    along: Sequence[str],
     *,
     distinct: bool,
 ) -> tuple[Relation, list[str]]:
-    """The columns of the select list, and those to order by."""
+    """The columns of the select list, those that come along, and those to order by."""
     columns: list[Named] = []
     for tree in trees:
         columns.append(_output(planning, bare(tree), relation.operator, columns))
-    operator: Operator = Select(relation.operator, tuple(columns))
+    more = passing(name for name in along if all(one.name != name for one in columns))
+    operator: Operator = Select(relation.operator, (*columns, *more))
     visible = tuple(Visible(name, None, one.name) for name, one in zip(names, columns, strict=True))
     if distinct:
         operator = Distinct(operator)

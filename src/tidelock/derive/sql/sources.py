@@ -87,7 +87,7 @@ def _joined(
             before = current if before is None else _crossed(before, current)
             current = right
         else:
-            current, found = _plan_join(planning, join, current, right, outer)
+            current, found = _plan_join(planning, join, current, right, ctes, outer)
             correlated += found
     return (current if before is None else _crossed(before, current)), correlated
 
@@ -199,7 +199,12 @@ def _with_names(
 
 
 def _plan_join(
-    planning: Planning, join: exp.Join, left: Relation, right: Relation, outer: Scope | None
+    planning: Planning,
+    join: exp.Join,
+    left: Relation,
+    right: Relation,
+    ctes: Ctes,
+    outer: Scope | None,
 ) -> tuple[Relation, list[exp.Expr]]:
     allowed = ("this", "side", "kind", "on", "using", "method")
     if any(value and name not in allowed for name, value in join.args.items()):
@@ -216,6 +221,10 @@ def _plan_join(
         condition = [] if on is None else conjuncts(translate(planning, on, Scope(both, outer)))
     else:
         condition = [exp.EQ(this=column(a.column), expression=column(b.column)) for a, b in shared]
+    asking = [one for one in condition if has_query(one)]
+    condition = [one for one in condition if not has_query(one)]
+    if asking and kind is not None:
+        left, right = _asked_before(planning, join, asking, left, right, kind, ctes)
     local, correlated = _split(planning, join, condition, both, kind)
     keep_left_only = kind in ("semi", "anti")
     if kind is None:
@@ -225,7 +234,32 @@ def _plan_join(
     else:
         operator = OuterJoin(left.operator, right.operator, kind, condition=conjunction(local))
     joined = replace(left if keep_left_only else both, operator=operator)
+    if asking and kind is None:
+        joined = planning.keep_rows(planning, joined, asking, ctes, outer)
     return (joined if shared is None else _merged(planning, joined, kind, shared)), correlated
+
+
+def _asked_before(
+    planning: Planning,
+    join: exp.Join,
+    conditions: Sequence[exp.Expr],
+    left: Relation,
+    right: Relation,
+    kind: JoinKind,
+    ctes: Ctes,
+) -> tuple[Relation, Relation]:
+    """The sides of an outer join, with conditions that hold subqueries asked of one side alone: of
+    the side whose rows only count as partners, rows that do not fulfil them count for nothing."""
+    partner = {"left": right, "semi": right, "anti": right, "right": left}.get(kind)
+    there = set() if partner is None else set(partner.operator.output)
+    for one in conditions:
+        if partner is None or not set(columns_of(one)) <= there:
+            planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
+    assert partner is not None
+    # A name inside of a subquery that this side does not have is not looked for further out: the
+    # other side comes first, and there it cannot be asked for.
+    kept = planning.keep_rows(planning, partner, conditions, ctes, None)
+    return (kept, right) if partner is left else (left, kept)
 
 
 def _split(
@@ -240,8 +274,6 @@ def _split(
     local: list[exp.Expr] = []
     correlated: list[exp.Expr] = []
     for one in condition:
-        if has_query(one):
-            planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
         if set(columns_of(one)) <= there:
             check_scalar(planning, one, both.operator)
             local.append(one)

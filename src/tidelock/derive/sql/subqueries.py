@@ -10,8 +10,11 @@
     EXISTS or IN inside of       as a count that is greater than 0
     another condition
 
-A subquery that may give several rows where one is needed, and columns of the query around anywhere
-but in the WHERE of the subquery, are obstacles.
+    a value of one row           as the greatest of one; several rows stop the query
+    groups that read columns     grouped by these columns as well, which must be equal to something
+    of the query around          inside
+
+Columns of the query around anywhere but in the WHERE of the subquery are obstacles.
 """
 
 from __future__ import annotations
@@ -135,14 +138,36 @@ class _Subqueries:
             inner = self._inner(test.this, relation, with_output=False)
             return partners(self.planning, relation, inner, [], negated=negated)
         if isinstance(test, exp.In) and test.args.get("query") is not None:
+            if self._is_one_value(test.args["query"]):
+                return self._compare(relation, test, negated=negated)
             inner, equalities = self._in(relation, test)
             if negated:
-                return not_in(self.planning, relation, test, inner, equalities)
+                return not_in(self.planning, relation, inner, equalities)
             return partners(self.planning, relation, inner, equalities, negated=False)
         relation, changed = self.lift(relation, tree, only_truth=True)
         return Relation(
             filtered(relation.operator, conjuncts(changed)), relation.visible, relation.hidden
         )
+
+    def _is_one_value(self, query: exp.Expr) -> bool:
+        """Whether the subquery of an IN is an aggregate of everything: one row, even of none."""
+        select, _ = _plain(self.planning, query, self.ctes)
+        return (
+            select is not None
+            and len(select.expressions) == 1
+            and has_aggregate(select.expressions[0])
+        )
+
+    def _compare(self, relation: Relation, test: exp.In, *, negated: bool) -> Relation:
+        """`x IN` one value as `x =` it."""
+        value = test.args["query"]
+        subquery = value if isinstance(value, exp.Subquery) else exp.Subquery(this=value.copy())
+        check_local(self.planning, test.this, relation.operator)
+        result, scalar = self._scalar(relation, subquery)
+        compared: exp.Expr = exp.EQ(this=test.this.copy(), expression=scalar)
+        if negated:
+            compared = exp.Not(this=exp.Paren(this=compared))
+        return result.over(filtered(result.operator, [compared]))
 
     def _in(self, relation: Relation, test: exp.In) -> tuple[Inner, list[exp.EQ]]:
         """The rows of the subquery of an IN, and the equalities that it asks for."""
@@ -212,12 +237,12 @@ class _Subqueries:
             raise not_one_column(self.planning, node)
         if has_aggregate(inner.output[0]):
             return aggregated(self.planning, relation, inner)
+        distinct = select.args.get("distinct") is not None
         if inner.correlated:
-            return looked_up(self.planning, relation, node, inner)
+            return looked_up(self.planning, relation, inner, distinct=distinct)
         operator, (name,) = with_columns(self.planning, inner.relation.operator, inner.output)
-        return single(
-            self.planning, relation, node, Relation(operator, (Visible(None, None, name),))
-        )
+        rows = Relation(operator, (Visible(None, None, name),))
+        return single(self.planning, relation, node, rows, distinct=distinct)
 
     def _inner(self, node: exp.Expr, relation: Relation, *, with_output: bool) -> Inner:
         """The rows of a subquery that is only asked whether it has some."""
@@ -225,8 +250,10 @@ class _Subqueries:
         select, ctes = _plain(self.planning, node, self.ctes)
         if select is not None and not any(has_aggregate(one) for one in select.expressions):
             return self._plan_inner(select, ctes, scope, with_output=with_output)
-        rows = self.planning.plan_query(self.planning, node, self.ctes, scope)
-        return Inner(rows, tuple(column(one.column) for one in rows.visible), ())
+        outward: list[exp.Expr] = []
+        rows = self.planning.plan_query(self.planning, node, self.ctes, scope, outward)
+        given = tuple(column(one.column) for one in rows.visible)
+        return Inner(rows, given, tuple(outward))
 
     def _plan_inner(
         self, select: exp.Select, ctes: Ctes, scope: Scope, *, with_output: bool

@@ -23,10 +23,8 @@ OBSTACLES = {
     "SELECT customer, first(amount) AS f FROM orders GROUP BY customer": "order in which rows",
     "SELECT customer, any_value(id) AS f FROM orders GROUP BY customer": "order in which rows",
     "SELECT percentile_approx(amount, 0.5) AS p FROM orders": "order in which rows arrive",
-    "SELECT id, (SELECT amount FROM orders o WHERE o.customer = c.id) AS a FROM customers c": (
-        "several rows"
-    ),
-    "SELECT id, (SELECT amount FROM orders) AS a FROM customers": "several rows",
+    "SELECT id, arrays_zip(tags, tags) AS z FROM orders": "named after columns",
+    "SELECT id FROM customers ORDER BY ALL LIMIT 2": "ORDER BY ALL",
     "SELECT * FROM customers TABLESAMPLE (10 PERCENT)": "TABLESAMPLE",
     "SELECT * FROM customers PIVOT (count(id) FOR country IN ('DE', 'FR'))": "PIVOT",
     "WITH RECURSIVE r AS (SELECT id FROM customers UNION SELECT id FROM r) SELECT id FROM r": (

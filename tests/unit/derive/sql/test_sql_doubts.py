@@ -1,0 +1,117 @@
+"""What the reader does not understand is left to the engine; what it could misread it does not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.derive.sql.outlines import SCHEMAS, read, shape
+
+from tidelock.derive.sql.operators import Aggregate, walk
+from tidelock.derive.sql.parsing import parse_view, read_view
+from tidelock.derive.sql.reading import Source, read_query
+from tidelock.errors import InvalidExpression, TableNotFound
+from tidelock.model.ddl import parse_schema
+
+DOUBTFUL = [
+    "SELECT id FROM customers WHERE nosuch = 1",
+    "SELECT id FROM customers WHERE id = = 1",
+    "SELECT id, grouping__id AS g, count(*) AS n FROM customers GROUP BY id GROUPING SETS ((id))",
+    "SELECT * EXCEPT (s.f) FROM customers",
+    "VALUES (1) UNION ALL TABLE customers",
+    "SELECT id, sum(id) OVER w AS s FROM customers WINDOW w AS v, v AS (PARTITION BY id)",
+    "SELECT id FROM customers GROUP BY id HAVING EXISTS (SELECT 1 FROM orders WHERE sum(id) > 0)",
+]
+
+
+@pytest.mark.parametrize("query", DOUBTFUL)
+def test_what_makes_no_sense_here_is_an_obstacle_with_a_doubt(query: str) -> None:
+    view = read_view(query, SCHEMAS)
+    assert view.root is None
+    assert view.doubt is not None
+    assert "not understood" in view.obstacles[0].reason
+    assert "customers" in view.tables
+
+
+def test_the_time_is_seen_in_a_query_that_is_not_understood() -> None:
+    view = read_view("SELECT id FROM customers WHERE current_date() = = at", SCHEMAS)
+    assert view.tells_time
+
+
+def test_a_table_that_does_not_exist_is_no_doubt() -> None:
+    with pytest.raises(TableNotFound):
+        read_view("SELECT id FROM nowhere", SCHEMAS)
+
+
+def test_a_column_without_a_name_is_no_doubt() -> None:
+    with pytest.raises(InvalidExpression, match="no name"):
+        read_view("SELECT count(*) FROM customers", SCHEMAS)
+
+
+@pytest.mark.parametrize("word", ["all", "distinct"])
+def test_a_word_that_nothing_follows_is_a_name(word: str) -> None:
+    schemas = {"t": parse_schema(f"`{word}` INT, b INT")}
+    view = parse_view(f"SELECT {word}, b FROM t", schemas)
+    assert [name for name, _ in view.columns] == [word, "b"]
+    counted = parse_view(f"SELECT count({word}) AS n FROM t", schemas)
+    assert counted.root is not None
+    (measure,) = (
+        m for one in walk(counted.root) if isinstance(one, Aggregate) for m in one.measures
+    )
+    assert measure.argument is not None
+    assert not measure.distinct
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        ("struct(id)", ["id"]),
+        ("struct(ID)", ["ID"]),
+        ("struct(c.id, name AS n)", ["id", "n"]),
+        ("struct(id + 1, 'x', (id))", ["col1", "col2", "id"]),
+        ("struct(more['k'])", ["k"]),
+        ("struct(more.k)", ["k"]),
+        ("struct(tags[0])", ["col1"]),
+        ("to_json((id, name))", ["id", "name"]),
+        ("transform(tags, x -> struct(x))", ["x"]),
+    ],
+)
+def test_a_struct_is_named_after_what_is_written_in_it(call: str, names: list[str]) -> None:
+    text = read_query(Source(f"SELECT {call} AS s FROM customers c")).sql("spark")
+    assert "NAMED_STRUCT" in text.upper() or "STRUCT(" not in text.upper()
+    for name in names:
+        assert f"'{name}'" in text
+
+
+def test_a_row_of_several_values_in_a_test_stays_one() -> None:
+    query = "SELECT id FROM orders WHERE (id, customer) IN (SELECT id, id FROM customers)"
+    assert any("semi join on 2" in line for line in shape(query))
+
+
+def test_count_of_several_columns_counts_rows_in_which_none_is_null() -> None:
+    root = read("SELECT count(customer, amount) AS n FROM orders").root
+    assert root is not None
+    text = repr(root)
+    assert text.count("IS NULL") == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM customers c WHERE EXISTS (SELECT o.customer FROM orders o "
+        "WHERE o.customer = c.id GROUP BY o.customer HAVING count(*) > 1)",
+        "SELECT id FROM customers c WHERE id IN (SELECT max(o.customer) FROM orders o "
+        "WHERE o.customer = c.id GROUP BY o.day)",
+        "SELECT id FROM customers c WHERE id NOT IN (SELECT max(customer) FROM orders o "
+        "WHERE o.customer = c.id)",
+        "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id "
+        "AND c.country IN (SELECT kind FROM events)",
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.id "
+        "AND NOT EXISTS (SELECT 1 FROM events e WHERE e.kind = c.country)",
+        "SELECT id FROM orders WHERE (customer, amount) NOT IN (SELECT id, id FROM customers)",
+        "SELECT id FROM orders o WHERE customer NOT IN "
+        "(SELECT value FROM events e WHERE e.value > o.customer)",
+        "SELECT id FROM orders WHERE day = (SELECT DISTINCT day FROM orders WHERE amount = 1)",
+        "SELECT id, (SELECT amount FROM orders o WHERE o.customer = c.id) AS a FROM customers c",
+    ],
+)
+def test_subqueries_that_are_kept_by_delta(query: str) -> None:
+    assert read(query).obstacles == ()
