@@ -17,6 +17,7 @@ from tidelock.derive.sql.operators import (
     Join,
     Left,
     Merge,
+    Once,
     Operator,
     Scan,
     Select,
@@ -87,6 +88,8 @@ def describe(operator: Operator) -> str:
         return f"Left join on {_pairs(operator.keys)}"
     if isinstance(operator, Anti):
         return f"Anti-join on {_pairs(operator.keys)}"
+    if isinstance(operator, Once):
+        return "Once"
     if isinstance(operator, Aggregate):
         made = ", ".join(measure.sql for measure in operator.measures) or "nothing"
         return f"Aggregate {made} by {', '.join(operator.groups) or 'nothing'}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidelock.derive.analysing import Kept
-from tidelock.derive.heads import group_rows, partition_rows, summed
+from tidelock.derive.heads import bag_rows, group_rows, partition_rows, summed
 from tidelock.derive.moving import Move, difference, move, stored
 from tidelock.derive.relations import Query
 from tidelock.derive.sources import cancelled
@@ -102,11 +102,13 @@ class Keeper:
 
     def _rows(self, kept: Kept) -> DataFrame:
         stage, layout = kept.stage, kept.layout
-        if isinstance(stage.head, Bag):
+        if isinstance(stage.head, Bag) and self._is_last(kept):
             return whole(self.transaction.sql(self._query()))
         leaves = [self._now(scan) for scan in scans(stage.body)]
         query = Query(self._table(kept).engine)
         body = state(query, stage.body, leaves)
+        if isinstance(stage.head, Bag):
+            return query.prepare(bag_rows(layout, body))
         if isinstance(stage.head, Groups):
             return query.prepare(group_rows(layout, summed(stage, layout, body)))
         return query.prepare(partition_rows(stage, layout, body))

@@ -1,7 +1,7 @@
 """Stages: a view cut into parts that are each kept in one table.
 
 A stage is a body over tables (Scan, Select, Generate, Join, Left, Anti, Merge) and a head that says
-what is kept of it. The operators that are local to a key are the heads: each of them ends a stage,
+what is kept of it. Once and the operators that are local to a key are the heads: each ends a stage,
 and what reads it scans the stage's table, whose old and new state are both readable. The last stage
 is the view itself; the others are internal tables that are published with it.
 
@@ -26,6 +26,7 @@ from tidelock.derive.sql.operators import (
     Left,
     Measure,
     Merge,
+    Once,
     Operator,
     Scan,
     Select,
@@ -140,17 +141,23 @@ class _Cutter:
             )
         if isinstance(operator, Merge):
             return replace(operator, inputs=tuple(self.linear(one) for one in operator.inputs))
-        if isinstance(operator, Aggregate | Window | Top):
+        if isinstance(operator, Once | Aggregate | Window | Top):
             return self._scan_of(operator)
         raise TypeError(f"{type(operator).__name__} is not of the core")
 
-    def _scan_of(self, operator: Aggregate | Window | Top) -> Scan:
+    def _scan_of(self, operator: Once | Aggregate | Window | Top) -> Scan:
         known = self._known.get(operator)
         if known is None:
-            stage = self.end(operator, None)
+            stage = self._once(operator) if isinstance(operator, Once) else self.end(operator, None)
             known = Scan(f"{INTERNAL}{stage.number}", tuple((name, name) for name in stage.output))
             self._known[operator] = known
         return known
+
+    def _once(self, operator: Once) -> Stage:
+        body = self.linear(operator.input)
+        stage = Stage(len(self.stages), body, Bag(), None, body.output)
+        self.stages.append(stage)
+        return stage
 
     def end(self, operator: Aggregate | Window | Top, finish: Select | None) -> Stage:
         body = self.linear(operator.input)

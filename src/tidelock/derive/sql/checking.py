@@ -23,6 +23,7 @@ from tidelock.derive.sql.operators import (
     Left,
     Merge,
     Named,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -96,5 +97,5 @@ def _reads(operator: Operator) -> Iterable[str]:
         case GroupingSets():
             yield from (name for _, name in operator.groups)
             yield from (name for one in operator.measures for name in one.columns)
-        case Scan() | Leaf() | Select() | Merge() | Distinct() | SetOperation():
+        case Scan() | Leaf() | Select() | Merge() | Once() | Distinct() | SetOperation():
             return

@@ -29,6 +29,7 @@ from tidelock.derive.sql.operators import (
     Join,
     JoinKind,
     Merge,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -77,6 +78,10 @@ def push(planning: Planning, operator: Operator, conditions: Trees = ()) -> Oper
         case Merge():
             inputs = tuple(exactly(push(planning, one), one.output) for one in operator.inputs)
             return filtered(replace(operator, inputs=inputs), conditions)
+        case Once():
+            # Whoever else reads it may not ask the same.
+            rows = exactly(push(planning, operator.input), operator.output)
+            return filtered(replace(operator, input=rows), conditions)
         case Scan():
             return filtered(operator, conditions)
         case _:

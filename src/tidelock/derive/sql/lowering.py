@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelock.derive.sql.building import exactly, passing
 from tidelock.derive.sql.checking import check, is_core
@@ -38,6 +38,7 @@ from tidelock.derive.sql.operators import (
     Measure,
     Merge,
     Named,
+    Once,
     Operator,
     OuterJoin,
     Select,
@@ -70,6 +71,7 @@ def _words(root: Operator) -> set[str]:
 class _Lowering:
     taken: set[str]
     _last: int = field(default=0)
+    _lowered: dict[Operator, Operator] = field(default_factory=dict)
 
     def fresh(self) -> str:
         while True:
@@ -79,6 +81,13 @@ class _Lowering:
                 return name
 
     def lower(self, operator: Operator) -> Operator:
+        """The same for the same operator, so that what is read twice is kept once."""
+        known = self._lowered.get(operator)
+        if known is None:
+            known = self._lowered[operator] = self._lower(operator)
+        return known
+
+    def _lower(self, operator: Operator) -> Operator:
         operator = with_inputs(operator, [self.lower(one) for one in inputs(operator)])
         match operator:
             case Distinct():
@@ -145,18 +154,23 @@ class _Lowering:
         return exactly(self._full(_turned(operator)), operator.output)
 
     def _full(self, operator: OuterJoin) -> Operator:
+        operator = replace(operator, right=once(operator.right))
         alone = self._anti(_turned(operator))
         padded = (*self._nulls(operator.left.output), *passing(operator.right.output))
         return Merge((self._left(operator), Select(alone, padded)), operator.output)
 
     def _left(self, operator: OuterJoin) -> Operator:
+        partners = self._partners(operator)
+        if partners.by_values:
+            return self._left_by_values(replace(operator, left=once(operator.left)))
+        left, right, keys = operator.left, operator.right, operator.keys
+        if operator.condition is not None:
+            right = Select(right, passing(right.output), operator.condition)
+        return Left(left, right, partners.rows, keys, partners.keys, operator.null_safe)
+
+    def _left_by_values(self, operator: OuterJoin) -> Operator:
         left, right = operator.left, operator.right
         partners = self._partners(operator)
-        if not partners.by_values:
-            if operator.condition is not None:
-                right = Select(right, passing(right.output), operator.condition)
-            keys, null_safe = operator.keys, operator.null_safe
-            return Left(left, right, partners.rows, keys, partners.keys, null_safe)
         pairs = Join(left, right, operator.keys, operator.condition, operator.null_safe)
         alone = Anti(left, partners.rows, partners.keys, partners.null_safe)
         padded = Select(alone, (*passing(left.output), *self._nulls(right.output)))
@@ -254,6 +268,17 @@ class _Partners:
     null_safe: tuple[int, ...] = ()
     by_values: bool = False
     """Whether these are values of the left, and not keys of the right."""
+
+
+READ_AGAIN_MAX = 3
+"""What reads more tables than this is kept rather than computed in several places, so that plans do
+not grow with every join around it."""
+
+
+def once(operator: Operator) -> Operator:
+    """The operator as one that several places can read."""
+    small = len(scans(operator)) <= READ_AGAIN_MAX
+    return operator if small or isinstance(operator, Once | Aggregate) else Once(operator)
 
 
 def distinct(operator: Operator) -> Aggregate:

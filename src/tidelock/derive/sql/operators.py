@@ -9,7 +9,7 @@ Two sets of operators:
 
 - as written: what SQL says, including outer joins, semi-joins, set operations and grouping sets;
 - the core, to which everything else is lowered (lowering.py): Scan, Select, Generate, Join, Left,
-  Anti, Merge, Aggregate, Window, Top. Only these are kept up to date by delta.
+  Anti, Merge, Once, Aggregate, Window, Top. Only these are kept up to date by delta.
 
 In the core a change is a Z-set: rows with weights. Scan, Select, Generate and Merge are linear in
 their inputs, Join is linear in each of its two, Left and Anti in the left one; Aggregate, Window
@@ -230,6 +230,20 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Once:
+    """The input's rows, computed once and kept, for they are read in several places.
+
+    Law: D(once(X)) = DX.
+    """
+
+    input: Operator
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        return self.input.output
+
+
+@dataclass(frozen=True)
 class Top:
     """The first rows of a total order. `order` is SQL such as "`c1` DESC NULLS LAST, `c2` ASC".
 
@@ -334,7 +348,9 @@ class Leaf:
         return tuple(name for name, _ in self.columns)
 
 
-Core: TypeAlias = Scan | Select | Generate | Join | Left | Anti | Merge | Aggregate | Window | Top
+Core: TypeAlias = (
+    Scan | Select | Generate | Join | Left | Anti | Merge | Once | Aggregate | Window | Top
+)
 Operator: TypeAlias = Core | OuterJoin | Distinct | SetOperation | GroupingSets | Leaf
 
 

@@ -18,11 +18,20 @@ from tidelock.derive.sql.building import exactly, passing, with_columns
 from tidelock.derive.sql.checking import check
 from tidelock.derive.sql.functions import CLOCK, THE_TIME, why_refused
 from tidelock.derive.sql.joins import push
-from tidelock.derive.sql.operators import Merge, Operator, Select, SetKind, SetOperation
+from tidelock.derive.sql.operators import Merge, Operator, Select, SetKind, SetOperation, scans
 from tidelock.derive.sql.ordering import limit_of, order_nodes, take
 from tidelock.derive.sql.pruning import prune
 from tidelock.derive.sql.reading import Source, column, function_name, read_query
-from tidelock.derive.sql.scopes import Ctes, Planning, Refused, Relation, Scope, Visible, translate
+from tidelock.derive.sql.scopes import (
+    Ctes,
+    Place,
+    Planning,
+    Refused,
+    Relation,
+    Scope,
+    Visible,
+    translate,
+)
 from tidelock.derive.sql.selections import check_names
 from tidelock.derive.sql.selects import plan_select
 from tidelock.derive.sql.sources import lake_table, with_ctes
@@ -84,9 +93,15 @@ def _doubting(query: str) -> Iterator[None]:
         raise _Doubt(InvalidExpression(deep, query=query)) from None
 
 
-def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
+SCANS_MAX = 12
+"""A query that reads more tables than this keeps what it names by WITH and reads several times."""
+
+
+def _parse_view(
+    query: str, schemas: Mapping[str, TableSchema], keep_once: frozenset[Place] = frozenset()
+) -> View:
     source = Source(query)
-    planning = Planning(source, schemas, plan_query, keep)
+    planning = Planning(source, schemas, plan_query, keep, keep_once=keep_once)
     with _doubting(query):
         tree = read_query(source)
         named = sorted(_tables(tree, frozenset()), key=source.place_of)
@@ -95,6 +110,9 @@ def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     try:
         with _doubting(query):
             relation = plan_query(planning, tree, {}, None)
+        often = _read_often(planning, relation.operator)
+        if often and not keep_once:
+            return _parse_view(query, schemas, often)
         check_names(planning, tree, [one.name for one in relation.visible])
         columns = tuple((one.name or "", one.column) for one in relation.visible)
         with _doubting(query):
@@ -111,6 +129,17 @@ def _parse_view(query: str, schemas: Mapping[str, TableSchema]) -> View:
     with _doubting(query):
         check(root)
     return View(root, columns, tables, (), tuple(planning.notes))
+
+
+def _read_often(planning: Planning, operator: Operator) -> frozenset[Place]:
+    """The named queries that a large query reads several times, and that read several tables."""
+    if len(scans(operator)) <= SCANS_MAX:
+        return frozenset()
+    return frozenset(
+        place
+        for place, relation in planning.ctes.items()
+        if planning.reads[place] > 1 and len(scans(relation.operator)) > 1
+    )
 
 
 def simplified(planning: Planning, operator: Operator, names: tuple[str, ...]) -> Operator:

@@ -16,6 +16,7 @@ from tidelock.derive.sql.operators import (
     Generate,
     Join,
     Named,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -48,6 +49,8 @@ def keys(operator: Operator, planning: Planning) -> Keys:
         case Distinct():
             below = keys(operator.input, planning)
             return below or frozenset({frozenset(operator.output)})
+        case Once():
+            return keys(operator.input, planning)
         case Window() | Top():
             below = keys(operator.input, planning)
             one_row = isinstance(operator, Top) and operator.limit in (0, 1)
@@ -149,7 +152,7 @@ def required(operator: Operator, planning: Planning) -> frozenset[str]:
         case Aggregate():
             counts = {one.name for one in operator.measures if one.function == "count"}
             return (required(operator.input, planning) & set(operator.groups)) | counts
-        case Distinct() | Window() | Top():
+        case Distinct() | Window() | Top() | Once():
             return required(operator.input, planning)
         case Generate():
             return required(operator.input, planning)

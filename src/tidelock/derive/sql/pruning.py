@@ -15,6 +15,7 @@ from tidelock.derive.sql.operators import (
     Join,
     Measure,
     Merge,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -57,7 +58,7 @@ def prune(operator: Operator, needed: Collection[str]) -> Operator:
             return replace(operator, input=prune(operator.input, below), columns=columns)
         case Top():
             return replace(operator, input=prune(operator.input, {*needed, *operator.reads}))
-        case Distinct():
+        case Distinct() | Once():
             return replace(operator, input=_whole(operator.input))
         case SetOperation():
             # What is equal depends on every column.

@@ -20,6 +20,7 @@ from tidelock.derive.sql.operators import (
     Leaf,
     Left,
     Merge,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -160,6 +161,9 @@ def _sql(operator: Operator, steps: Steps) -> str:
         case Top():
             below = _render(operator.input, steps)
             return f"SELECT {listed(quoted(operator.output))} FROM {below} {top(operator)}"
+        case Once():
+            below = _render(operator.input, steps)
+            return f"SELECT {listed(quoted(operator.output))} FROM {below}"
         case Distinct():
             below = _render(operator.input, steps)
             return f"SELECT DISTINCT {listed(quoted(operator.output))} FROM {below}"

@@ -9,6 +9,7 @@ refused only when it is used.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeAlias
@@ -50,6 +51,10 @@ class Cte:
     columns: tuple[str, ...]
     ctes: Ctes
 
+
+Place: TypeAlias = tuple[int, int, str]
+"""A line and a column of the text, and what stands there: of two queries one of which begins with
+the other, both are at one place."""
 
 Ctes: TypeAlias = Mapping[str, Cte]
 """Queries by their (folded) names."""
@@ -96,6 +101,12 @@ class Planning:
     notes: list[str] = field(default_factory=list)
     written: dict[str, exp.Expr] = field(default_factory=dict)
     """How the text spells columns of operators, for messages."""
+    keep_once: frozenset[Place] = frozenset()
+    """Where queries stand that WITH gives a name to and that are kept, for they are read often."""
+    ctes: dict[Place, Relation] = field(default_factory=dict)
+    """Those that are planned already."""
+    reads: Counter[Place] = field(default_factory=Counter)
+    """How often each of them is read."""
     _last: int = 0
 
     def fresh(self, type_: str | None = None) -> str:

@@ -14,12 +14,22 @@ from tidelock.derive.sql.building import (
     check_local,
     check_scalar,
     conjunction,
+    exactly,
     named,
     passing,
     type_of,
 )
 from tidelock.derive.sql.functions import GENERATORS
-from tidelock.derive.sql.operators import Generate, Join, JoinKind, OuterJoin, Scan, Select
+from tidelock.derive.sql.operators import (
+    Generate,
+    Join,
+    JoinKind,
+    Named,
+    Once,
+    OuterJoin,
+    Scan,
+    Select,
+)
 from tidelock.derive.sql.predicates import conjuncts, has_query
 from tidelock.derive.sql.reading import column, columns_of, function_name, text_of
 from tidelock.derive.sql.scopes import Cte, Ctes, Planning, Relation, Scope, Visible, translate
@@ -147,7 +157,7 @@ def _allow_only(planning: Planning, node: exp.Expr, *names: str) -> None:
 def _plan_table(planning: Planning, node: exp.Table, ctes: Ctes) -> Relation:
     cte = None if node.args.get("db") else ctes.get(fold(node.name))
     if cte is not None:
-        relation = planning.plan_query(planning, cte.query, cte.ctes, None)
+        relation = _plan_cte(planning, cte)
         return _with_names(planning, node, relation.renamed(node.name), cte.columns)
     name = lake_table(planning, node)
     names = []
@@ -155,6 +165,23 @@ def _plan_table(planning: Planning, node: exp.Table, ctes: Ctes) -> Relation:
         names.append((planning.fresh(type_name(one.type)), one.name))
     visible = tuple(Visible(original, node.name, here) for here, original in names)
     return Relation(Scan(name, tuple(names)), visible)
+
+
+def _plan_cte(planning: Planning, cte: Cte) -> Relation:
+    """A named query under names of its own for this place; all places have the same operator."""
+    place = (*planning.source.place_of(cte.query), text_of(cte.query))
+    planning.reads[place] += 1
+    relation = planning.ctes.get(place)
+    if relation is None:
+        relation = planning.plan_query(planning, cte.query, cte.ctes, None)
+        if place in planning.keep_once:
+            shown = tuple(dict.fromkeys(one.column for one in relation.visible))
+            relation = Relation(Once(exactly(relation.operator, shown)), relation.visible)
+        planning.ctes[place] = relation
+    names = {one.column: planning.fresh(planning.types.get(one.column)) for one in relation.visible}
+    columns = tuple(Named(new, f"`{old}`", (old,)) for old, new in names.items())
+    visible = tuple(replace(one, column=names[one.column]) for one in relation.visible)
+    return Relation(Select(relation.operator, columns), visible)
 
 
 def lake_table(planning: Planning, node: exp.Table) -> str:

@@ -12,6 +12,7 @@ from tidelock.derive.sql.operators import (
     Leaf,
     Left,
     Merge,
+    Once,
     Operator,
     OuterJoin,
     Scan,
@@ -76,6 +77,8 @@ def _words(operator: Operator) -> str:
             return f"left on {len(operator.keys)}"
         case Anti():
             return f"anti on {len(operator.keys)}"
+        case Once():
+            return "once"
         case Leaf():
             return f"leaf {operator.number}"
         case Generate():
