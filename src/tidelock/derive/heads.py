@@ -12,9 +12,9 @@ from tidelock.derive.layouts import COUNT, HASH, Extreme, Layout, Sum
 from tidelock.derive.sql.operators import Aggregate, Top, Window
 from tidelock.derive.stages import Groups, Partitions, Stage
 from tidelock.derive.weighted import WEIGHT
-from tidelock.model.names import quote
+from tidelock.model.names import HIDDEN, quote
 
-AGAIN = "_again"
+AGAIN = f"{HIDDEN}again"
 """Whether a group is to be computed again, for one of its extremes may have left."""
 
 

@@ -26,6 +26,7 @@ from tidelock.derive.sql.rendering import render
 from tidelock.derive.stages import INTERNAL, Bag, Groups
 from tidelock.derive.terms import Bound, state
 from tidelock.derive.views import Prepared, internal_name, whole
+from tidelock.derive.weighted import WEIGHT
 from tidelock.model.names import quote
 from tidelock.store.frame_staging import overwrite_frame
 from tidelock.store.operations import Overwrite, Replacement
@@ -133,7 +134,7 @@ class Keeper:
             number = int(scan.table[len(INTERNAL) :])
             changes = internal.get(scan.table)
             if changes is not None:
-                changes = changes.select([*columns, "_w"])
+                changes = changes.select([*columns, WEIGHT])
             now = self._table(self.prepared.kept[number])
             return Bound(columns, before[number], now, changes)
         changes = self.changes_of(scan.table, columns)

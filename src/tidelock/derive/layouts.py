@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from tidelock.derive.sql.operators import Measure
 from tidelock.derive.stages import EXTREMES, Bag, Groups, Partitions, Stage
+from tidelock.derive.weighted import WEIGHT
 from tidelock.model.names import HIDDEN, ROW_HASH, quote
 
 HASH = ROW_HASH
@@ -171,17 +172,18 @@ def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> _Fi
         return known
 
     given = _given(measure)
+    values = f"IF(({given}) IS NULL, 0L, {WEIGHT})"
     if measure.function == "count":
-        counted = add("_w" if given is None else f"IF(({given}) IS NULL, 0L, _w)")
+        counted = add(WEIGHT if given is None else values)
         return _Final(quote(counted), (counted,))
     if measure.function == "count_if":
-        counted = add(f"IF({given}, _w, 0L)")
+        counted = add(f"IF({given}, {WEIGHT}, 0L)")
         return _Final(quote(counted), (counted,))
     if measure.function == "bool_and":
-        false, known = add(f"IF(({given}) = false, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
+        false, known = add(f"IF(({given}) = false, {WEIGHT}, 0L)"), add(values)
         return _Final(_of_values(known, f"{quote(false)} = 0"))
     if measure.function == "bool_or":
-        true, known = add(f"IF({given}, _w, 0L)"), add(f"IF(({given}) IS NULL, 0L, _w)")
+        true, known = add(f"IF({given}, {WEIGHT}, 0L)"), add(values)
         return _Final(_of_values(known, f"{quote(true)} > 0"))
     kind = results[measure.name]
     exact = kind if kind.startswith("decimal") else "decimal(20,0)"
@@ -190,8 +192,8 @@ def _final(measure: Measure, results: Mapping[str, str], sums: list[Sum]) -> _Fi
     precision, scale = _precision(exact), _scale(exact)
     wide = precision + SUM_DIGITS > DIGITS_MAX
     digits = DIGITS_MAX if scale <= SCALE_KEPT else precision + SUM_DIGITS
-    total = add(f"IF(_w > 0, {value}, -{value})", f"DECIMAL({digits},{scale})", wide)
-    known = add(f"IF(({given}) IS NULL, 0L, _w)")
+    total = add(f"IF({WEIGHT} > 0, {value}, -{value})", f"DECIMAL({digits},{scale})", wide)
+    known = add(values)
     if measure.function == "sum":
         return _Final(_of_values(known, quote(total)), (total, known))
     if kind.startswith("decimal"):

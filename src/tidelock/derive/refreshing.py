@@ -30,7 +30,7 @@ from tidelock.derive.relations import asking
 from tidelock.derive.sources import Changes, cancelled, read_changes, weighted
 from tidelock.derive.views import Prepared
 from tidelock.derive.weighted import WEIGHT
-from tidelock.errors import DefinitionBroken, InputError, QueryFailed
+from tidelock.errors import DefinitionBroken, InputError, QueryFailed, TidelockError
 from tidelock.model.commit import Tables
 from tidelock.model.streams import PUBLISHING, Source, Spent, StreamState
 from tidelock.store.changes import diff_batches
@@ -187,8 +187,12 @@ class _Members:
             return way, keeper.move()
         except RowsNotFound as error:
             reason = f"its rows were not those that its frontier has: {error}"
-        except (QueryFailed, pa.ArrowException) as error:
-            # A term may ask an expression of rows that are never there together.
+        except Exception as error:
+            # A term may ask an expression of rows that are never there together; and whatever else
+            # is wrong with a delta, the query itself may still be computed. Of a store or an engine
+            # that is away that is not to be hoped.
+            if isinstance(error, TidelockError) and not isinstance(error, QueryFailed):
+                raise
             reason = f"by delta it failed: {error}"
         return Way(True, reason, failed=True), replace(keeper).build()
 

@@ -74,7 +74,7 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
 
 
 def weighted(parts: Sequence[pa.RecordBatch], columns: Sequence[str], dataset: Dataset) -> pa.Table:
-    """Changes as a refresh reads them: the columns and `_w`, without rows that cancel out."""
+    """Changes as a refresh reads them: the columns and a weight, without rows that cancel out."""
     schema = pa.schema([dataset.schema.field(column) for column in columns])
     rows = pa.Table.from_batches(
         [part.select([*columns, STORED_WEIGHT.name]) for part in parts],

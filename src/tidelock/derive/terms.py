@@ -26,7 +26,7 @@ from tidelock.store.reading import Table
 class Bound:
     """A scan of a body with the table that it reads: before, now, and what changed between.
 
-    `changes` has the table's columns and `_w`, one row for each row that came (1) or went (-1);
+    `changes` has the table's columns and a weight, one row for each row that came (1) or went (-1);
     None when the table did not change.
     """
 

@@ -1,7 +1,7 @@
 """Bodies as Spark SQL over relations with weights.
 
-Every relation has a column `_w`; what a body gives has one too. The rows of a state weigh 1, those
-of a change 1 or -1.
+Every relation has a column for its weight; what a body gives has one too. The rows of a state weigh
+1, those of a change 1 or -1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tidelock.derive.sql.operators import (
     OuterJoin,
     Select,
 )
-from tidelock.model.names import quote
+from tidelock.model.names import HIDDEN, quote
 
-WEIGHT = "_w"
+WEIGHT = f"{HIDDEN}w"
+"""A name that no column of a table has."""
 
 
 def body_sql(operator: Operator, relations: Mapping[int, str]) -> str:
