@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tidelock.derive.catalog import Stream
 from tidelock.derive.costs import Way, estimate
 from tidelock.derive.sources import Changes, find_changes
+from tidelock.derive.sql.operators import scans
 from tidelock.derive.views import Prepared
 from tidelock.errors import SnapshotExpired
 from tidelock.model.commit import BranchRef, Tables
@@ -62,6 +63,7 @@ def choose(
         changes=count,
         rows=sum(tables[name].rows for name in changes) + stream.table.rows,
         stages=len(prepared.kept),
+        reads=sum(len(scans(kept.stage.body)) ** 2 for kept in prepared.kept),
         spent=stream.state.spent,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tidelock.model.streams import RefreshMode, Spent
 
 QUERY_SECONDS = 0.1
+READ_SECONDS = 0.002
 FULL_QUERY_SECONDS = 0.2
 SECONDS_PER_CHANGE = 30e-6
 SECONDS_PER_ROW = 0.3e-6
@@ -58,12 +59,15 @@ def after_delta(spent: Spent, seconds: float, changes: int) -> Spent:
     )
 
 
-def estimate(mode: RefreshMode, *, changes: int, rows: int, stages: int, spent: Spent) -> Way:
+def estimate(
+    mode: RefreshMode, *, changes: int, rows: int, stages: int, reads: int = 0, spent: Spent
+) -> Way:
     """Choose for a table that can be kept by delta.
 
-    `changes` rows of its sources changed out of `rows`; `spent` is what earlier refreshes took.
+    `changes` rows of its sources changed out of `rows`; `reads` is how many tables all terms of all
+    stages read; `spent` is what earlier refreshes took.
     """
-    by_delta = QUERY_SECONDS * stages + SECONDS_PER_CHANGE * changes
+    by_delta = QUERY_SECONDS * stages + READ_SECONDS * reads + SECONDS_PER_CHANGE * changes
     in_full = FULL_QUERY_SECONDS * stages + SECONDS_PER_ROW * rows
     if spent.full_seconds:
         # The first query of a process also pays for its start, so that a single figure is not
