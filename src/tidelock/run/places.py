@@ -12,6 +12,7 @@ from datetime import datetime
 from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
 from tidelock.model.commit import BranchRef
 from tidelock.model.durations import parse_moment, show_moment
+from tidelock.store.clock import version_at
 from tidelock.store.garbage import check_readable, collection_runs
 from tidelock.store.log import Head
 from tidelock.store.store import Store
@@ -53,7 +54,7 @@ def locate(
 
 
 def _version_at(store: Store, head: Head, moment: datetime) -> int:
-    version = store.log.version_at(head.branch, moment)
+    version = version_at(store.objects, store.log, head, moment, store.clock.now())
     if version:
         return version
     name = head.branch.name
@@ -114,10 +115,8 @@ def check_on_branch(head: Head, place: Place, named: str) -> int:
 def check_kept(store: Store, place: Place) -> None:
     """A garbage collection that runs right now may not have seen what was just named."""
     ref, version = place
-    if store.log.newest_version(ref) == version and not collection_runs(
-        store.objects, store.lease_seconds
-    ):
+    if store.log.newest_version(ref) == version and not collection_runs(store):
         return
-    while collection_runs(store.objects, store.lease_seconds):
+    while collection_runs(store):
         time.sleep(0.05)
     check_readable(store, ref, version)

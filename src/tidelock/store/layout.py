@@ -69,12 +69,13 @@ def operation(branch_id: str, operation_id: str) -> str:
     return f"{OPERATIONS}/{branch_id}/{encode(operation_id)}.json"
 
 
-def intent(operation_id: str) -> str:
-    return f"{INTENTS}/{encode(operation_id)}.json"
+def intent(operation_id: str, attempt: str) -> str:
+    """Each attempt at an operation has an intent of its own."""
+    return f"{INTENTS}/{encode(operation_id)}.{attempt}.json"
 
 
-def recovery(operation_id: str) -> str:
-    return f"{RECOVERIES}/{encode(operation_id)}.json"
+def recovery(branch_id: str, operation_id: str) -> str:
+    return f"{RECOVERIES}/{branch_id}/{encode(operation_id)}.json"
 
 
 def definition(definition_id: str) -> str:

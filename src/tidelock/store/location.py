@@ -57,8 +57,9 @@ class Location:
     storage_options: Mapping[str, str] = field(repr=False, hash=False)
     lance_root: str = field(repr=False)
 
-    def objects(self, durability: str = "process") -> Objects:
-        """The lake's objects. `fsync` matters to files; S3 is as durable as S3 is."""
+    def objects(self, durability: str = "process", anchor: str | None = None) -> Objects:
+        """The lake's objects. `fsync` matters to files; S3 is as durable as S3 is. So does
+        `anchor`, the key without which nothing else is written."""
         if durability not in DURABILITIES:
             raise InvalidOption(
                 f"There is no durability {durability!r}. Use one of: {', '.join(DURABILITIES)}.",
@@ -67,7 +68,7 @@ class Location:
             )
         if self.kind == "file":
             _refuse_file(self.uri)
-            return LocalObjects(self.uri, fsync=durability == "fsync")
+            return LocalObjects(self.uri, fsync=durability == "fsync", anchor=anchor)
         if self.kind == "s3":
             return _open_s3(self.uri, self.storage_options)
         store = _memory_store(self.uri)

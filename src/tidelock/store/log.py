@@ -29,6 +29,8 @@ HINT_EVERY = 8
 WALK_MAX = 64
 """How many records a head may be ahead of its hint before the folder is listed instead."""
 CACHED_VERSIONS_MAX = 128
+FENCE = "fence"
+"""The property of a commit that fences writers off (fences.py)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,6 +45,8 @@ class Head:
     tables: Tables
     time: datetime
     closed: bool = False
+    fence: int = 0
+    """The version of the newest fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +132,11 @@ class Log:
         Raises ObjectExists when another record has that number.
         """
         tables = head.tables
+        fence = head.fence
         for commit in commits:
             tables = tables.after(commit.tables)
-        record = Record(previous=head.record, commits=commits, tables=tables.states())
+            fence = commit.version if FENCE in commit.properties else fence
+        record = Record(head.record, commits, tables.states(), fence)
         hit("publish.before_put")
         began = time.monotonic()
         self._objects.put_new(layout.record(head.branch.id, record.first), encode(record))
@@ -291,4 +297,5 @@ def _head_at(branch: BranchRef, record: Record, tables: Tables | None = None) ->
         tables=tables or Tables.of(record.tables),
         time=newest.time,
         closed=newest.kind == "closed",
+        fence=record.fence,
     )

@@ -162,14 +162,14 @@ class Maintenance:
         self._store = store
         self.head = head
         self.staged = staged
-        self._lapses = store.begin_work(self)
+        self._footing = store.begin_work(self, head)
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         self.staged.rebase(tables, "maintenance")
         return (self.staged.change(version, "maintenance"),)
 
     def check(self) -> None:
-        self._store.check_lease(self._lapses)
+        self._store.check_lease(self._footing)
 
     def publish(self, operation: Operation, what: str) -> Commit | None:
         """Publish; None when others rewrote or dropped all of it first, so nothing is left."""
@@ -182,6 +182,7 @@ class Maintenance:
             self._store.actor,
             "maintenance",
             f"{what} of {self.staged.state.name}",
+            names=(self._footing.lease,),
             own_id=True,
         )
         try:

@@ -2,9 +2,10 @@
 
 A record holds one or more consecutive commits of one branch and the snapshot after the last:
 
-    {"format": 1, "previous": 41, "commits": [Commit, ...], "tables": [TableState, ...]}
+    {"previous": 41, "commits": [Commit, …], "tables": [TableState, …], "fence": 17, "format": 1}
 
-`previous` is the number of the branch's record before this one (0: there is none). The object's
+`previous` is the number of the branch's record before this one (0: there is none), `fence` the
+version of the newest commit that fences writers off (fences.py; 0: there is none). The object's
 number is the version of its first commit. Records above 16 KiB are Zstandard frames of the same
 JSON; a reader tells them apart by the first byte.
 """
@@ -33,6 +34,7 @@ class Record:
     previous: int
     commits: tuple[Commit, ...]
     tables: tuple[TableState, ...]
+    fence: int = 0
     format: int = FORMAT
 
     @property
