@@ -20,6 +20,7 @@ from tidelock.errors import ChunkRefused, CorruptObject, InvalidOption, ObjectMi
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store import layout
 from tidelock.store.checksums import checksum
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
@@ -77,14 +78,13 @@ class Quarantine:
 
     def list(self) -> list[Quarantined]:
         found = []
-        for info in self._objects.list(self._folder):
-            if info.key.endswith(".json"):
-                with suppress(ObjectMissing):
-                    found.append(decode(self._objects.get(info.key), Quarantined, info.key))
+        for info in entries(self._objects, self._folder):
+            with suppress(ObjectMissing):
+                found.append(decode(self._objects.get(info.key), Quarantined, info.key))
         return sorted(found, key=lambda one: (one.path, one.after, one.id))
 
     def count(self) -> int:
-        return sum(info.key.endswith(".json") for info in self._objects.list(self._folder))
+        return len(entries(self._objects, self._folder))
 
     def body(self, refused: Quarantined) -> bytes:
         key = self._body(refused.number)

@@ -63,7 +63,7 @@ def open(
         )
     seconds = _lease_seconds(lease_seconds)
     location = locate(uri, storage_options)
-    store_objects = location.objects(durability, anchor=layout.LAKE)
+    store_objects: Objects = location.objects(durability, anchor=layout.LAKE)
     if objects is not None:
         store_objects = objects(store_objects)
     if create:

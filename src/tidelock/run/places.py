@@ -10,6 +10,7 @@ import time
 from datetime import datetime
 
 from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef
 from tidelock.model.durations import parse_moment, show_moment
 from tidelock.store.clock import version_at
@@ -76,7 +77,7 @@ def point(store: Store, at: At | None, branch: str) -> Place:
         return locate(store, branch, version=at)
     if isinstance(at, datetime):
         return locate(store, branch, at=at)
-    if any(tag.name == at for tag in store.branches.tags()):
+    if store.branches.find_tag(check_text(at, "A place in the history")) is not None:
         return locate(store, branch, tag=at)
     try:
         return locate(store, branch, commit=at)

@@ -35,6 +35,7 @@ import lance
 
 from tidelock.errors import (
     BranchDeleted,
+    CorruptObject,
     LeaseLost,
     ObjectMissing,
     SnapshotExpired,
@@ -44,18 +45,29 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Tables
 from tidelock.store import layout
 from tidelock.store.clock import published
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.fences import publish_fence
 from tidelock.store.holds import Hold, holds
-from tidelock.store.intents import Held, Lease, expired, read_intent, store_now
+from tidelock.store.intents import (
+    LEASE_SECONDS,
+    Held,
+    Lease,
+    expired,
+    read_intent,
+    store_now,
+)
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.records import decode
+from tidelock.store.sums import summed_path
 from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
 
 DELETE_THREADS = 16
+NEVER = -1e9
+"""How many seconds a lease lives that is damaged."""
 DATE_SECONDS = 1.0
 """S3 dates objects by whole seconds."""
 ALWAYS_KEPT = "_versions/latest_version_hint.json"
@@ -180,7 +192,7 @@ def _announced(store: Store, dry_run: bool) -> Iterator[Held | None]:
 
 def collection_runs(store: Store) -> bool:
     objects = store.objects
-    infos = objects.list(layout.COLLECTIONS)
+    infos = entries(objects, layout.COLLECTIONS)
     now = store.clock.now()
     return any(not expired(info, _announced_seconds(objects, info), now) for info in infos)
 
@@ -190,6 +202,8 @@ def _announced_seconds(objects: Objects, info: ObjectInfo) -> float:
         return decode(objects.get(info.key), _Collection, info.key).lease_seconds
     except ObjectMissing:
         return 0.0
+    except CorruptObject:
+        return LEASE_SECONDS
 
 
 def _list_files(store: Store) -> tuple[dict[str, list[ObjectInfo]], list[TableGarbage]]:
@@ -198,14 +212,16 @@ def _list_files(store: Store) -> tuple[dict[str, list[ObjectInfo]], list[TableGa
     by_table: defaultdict[str, list[ObjectInfo]] = defaultdict(list)
     try:
         for info in objects.list(layout.TABLES):
-            by_table[info.key.split("/")[1]].append(info)
+            if layout.is_table_file(info.key):
+                by_table[info.key.split("/")[1]].append(info)
         return by_table, []
     except StoreError:
         by_table.clear()
     failed = []
     for table_id in objects.list_folders(layout.TABLES):
         try:
-            by_table[table_id] = objects.list(layout.table(table_id))
+            infos = objects.list(layout.table(table_id))
+            by_table[table_id] = [info for info in infos if layout.is_table_file(info.key)]
         except StoreError as error:
             failed.append(TableGarbage(table_id, 0, 0, f"{table_id}: {error}"))
     return by_table, failed
@@ -241,10 +257,18 @@ def _began(lease: Lease, written: datetime, seconds: float) -> datetime:
 
 
 def _leases(store: Store) -> Iterator[tuple[ObjectInfo, Lease]]:
-    for info in store.objects.list(layout.LEASES):
+    for info in entries(store.objects, layout.LEASES):
         # A handle that is closed meanwhile takes its lease along.
         with suppress(ObjectMissing):
-            yield info, decode(store.objects.get(info.key), Lease, info.key)
+            yield info, _lease(store.objects, info.key)
+
+
+def _lease(objects: Objects, key: str) -> Lease:
+    """A lease; one that is damaged has run out, for whoever has it is fenced off by its name."""
+    try:
+        return decode(objects.get(key), Lease, key)
+    except CorruptObject:
+        return Lease("", "", NEVER, 0.0)
 
 
 def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Marks:
@@ -321,7 +345,7 @@ def _mark_leased(store: Store, refs: dict[str, BranchRef], marks: Marks, moment:
 
 
 def _mark_intents(store: Store, refs: dict[str, BranchRef], marks: Marks) -> None:
-    for info in store.objects.list(layout.INTENTS):
+    for info in entries(store.objects, layout.INTENTS):
         intent = read_intent(store.objects, info)
         if intent is None:
             continue
@@ -395,6 +419,7 @@ _TABLE_FAILURES = (TidelockError, OSError, ValueError, RuntimeError)
 def _needed(path: str, live: set[str]) -> bool:
     if not live:
         return False
+    path = summed_path(path) or path
     if path.startswith("_indices/"):
         return "/".join(path.split("/")[:2]) in live
     return path in live or path == ALWAYS_KEPT

@@ -41,6 +41,7 @@ from tidelock.errors import (
 )
 from tidelock.model.commit import Kind, TableChange
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.records import decode, encode
@@ -99,7 +100,7 @@ def list_intents(objects: Objects) -> tuple[list[Intent], list[UnreadableIntent]
     """Every intent, those that cannot be read by their file names."""
     readable: list[Intent] = []
     unreadable: list[UnreadableIntent] = []
-    for info in objects.list(layout.INTENTS):
+    for info in entries(objects, layout.INTENTS):
         try:
             intent = read_intent(objects, info)
         except IntentUnreadable as error:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tidelock.errors import BranchDeleted, ObjectMissing, StoreError, VersionNotFound
+from tidelock.errors import BranchDeleted, FormatError, ObjectMissing, StoreError, VersionNotFound
 from tidelock.model.commit import BranchRef, Commit, Tables
 from tidelock.store import layout
+from tidelock.store.entries import number_of, numbered
 from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import Record, decode, encode
@@ -229,7 +230,8 @@ class Log:
         try:
             key = layout.hint(branch.id)
             hint = decode(self._objects.get(key), _Hint, key)
-        except ObjectMissing:
+        except (ObjectMissing, FormatError):
+            # Whatever became of it: it only says where to begin.
             hint = None
         if hint is not None:
             record = self._read(branch.id, hint.record)
@@ -240,11 +242,10 @@ class Log:
         return Head(branch, fork, 0, self.tables_at(branch, fork), time)
 
     def _find_by_listing(self, branch: BranchRef) -> Head | None:
-        infos = self._objects.list(f"{layout.LOG}/{branch.id}")
+        infos = numbered(self._objects, f"{layout.LOG}/{branch.id}")
         if not infos:
             return None
-        number = int(infos[-1].key.rsplit("/", 1)[1].removesuffix(".json"))
-        record = self._read(branch.id, number)
+        record = self._read(branch.id, number_of(infos[-1].key) or 0)
         return _head_at(branch, record) if record else None
 
     def _remember(self, head: Head) -> Head:

@@ -53,6 +53,7 @@ from tidelock.errors import (
 
 KEY_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
+PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,20 @@ class LocalObjects:
             if not stat.S_ISREG(status.st_mode):
                 raise _failure(ObjectMissing, self.uri, "get", key, "not found")
             return _read(descriptor, status.st_size)
+        except OSError as error:
+            self._raise(error, "get", key)
+        finally:
+            os.close(descriptor)
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, of which few are in memory at once."""
+        try:
+            descriptor = os.open(self._root + check_key(key), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            self._raise(error, "get", key)
+        try:
+            while piece := os.read(descriptor, PIECE_BYTES):
+                yield piece
         except OSError as error:
             self._raise(error, "get", key)
         finally:
@@ -452,6 +467,14 @@ class ObstoreObjects:
     def get(self, key: str) -> bytes:
         try:
             return bytes(self._store.get(check_key(key)).bytes())
+        except _FAILURES as error:
+            self._raise(error, "get", key)
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, of which few are in memory at once."""
+        try:
+            for piece in self._store.get(check_key(key)).stream(min_chunk_size=PIECE_BYTES):
+                yield bytes(piece)
         except _FAILURES as error:
             self._raise(error, "get", key)
 

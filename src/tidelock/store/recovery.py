@@ -24,6 +24,7 @@ so that a pin that can be opened has all its files.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +33,8 @@ from typing import TYPE_CHECKING, Literal
 from tidelock.errors import (
     BranchDeleted,
     CommitConflict,
+    CorruptObject,
+    FormatError,
     LeaseLost,
     ObjectExists,
     SnapshotExpired,
@@ -39,6 +42,7 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables
 from tidelock.model.listing import Listing
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.fences import fenced_since, publish_fence
 from tidelock.store.intents import Intent, expired, read_intent, store_now
@@ -50,6 +54,8 @@ from tidelock.store.records import decode, encode
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
+
+logger = logging.getLogger("tidelock")
 
 Outcome = Literal["rolled_forward", "discarded", "orphaned_branch_discarded"]
 
@@ -124,7 +130,7 @@ def heal(store: Store) -> list[Recovery]:
     """Settle every expired intent. One list, which is empty in the steady state."""
     found = [
         (info, intent)
-        for info in store.objects.list(layout.INTENTS)
+        for info in entries(store.objects, layout.INTENTS)
         if (intent := read_intent(store.objects, info)) is not None
     ]
     if not any(expired(info, intent.lease_seconds, store.clock.now()) for info, intent in found):
@@ -135,14 +141,24 @@ def heal(store: Store) -> list[Recovery]:
         for info, intent in found
         if expired(info, intent.lease_seconds, moment)
     ]
-    refs = {ref.id: ref for ref in store.branches.all_refs()} if given_up else {}
+    refs, all_are_known = _branches(store) if given_up else ({}, True)
     by_branch: defaultdict[str, list[_Given]] = defaultdict(list)
     for one in given_up:
         by_branch[one.intent.branch_id].append(one)
     settled: list[Recovery] = []
     for branch_id, intents in by_branch.items():
-        settled.extend(_settle(store, refs.get(branch_id), intents))
+        if branch_id in refs or all_are_known:
+            settled.extend(_settle(store, refs.get(branch_id), intents))
     return settled
+
+
+def _branches(store: Store) -> tuple[dict[str, BranchRef], bool]:
+    """The branches by their ids, and whether that is all of them: of one that is damaged nobody
+    knows the id, so that what is staged for it waits."""
+    try:
+        return {ref.id: ref for ref in store.branches.all_refs()}, True
+    except FormatError:
+        return {ref.id: ref for ref in store.branches.all_refs(whole=False)}, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +290,11 @@ def _audit(store: Store, branch_id: str, recovery: Recovery) -> Recovery:
     try:
         store.objects.put_new(key, encode(recovery))
     except ObjectExists:
-        earlier = decode(store.objects.get(key), Recovery, key)
+        try:
+            earlier = decode(store.objects.get(key), Recovery, key)
+        except CorruptObject:
+            earlier = recovery
+            store.objects.put(key, encode(recovery))
         if earlier.version is not None or recovery.version is None:
             return earlier
         # An earlier attempt of this operation was discarded; this one was published.
@@ -283,10 +303,13 @@ def _audit(store: Store, branch_id: str, recovery: Recovery) -> Recovery:
 
 
 def recoveries(store: Store) -> Listing[Recovery]:
-    found = [
-        decode(store.objects.get(info.key), Recovery, info.key)
-        for info in store.objects.list(layout.RECOVERIES)
-    ]
+    found = []
+    for info in entries(store.objects, layout.RECOVERIES, depth=2):
+        try:
+            found.append(decode(store.objects.get(info.key), Recovery, info.key))
+        except CorruptObject as error:
+            # Told for the record: nothing depends on it.
+            logger.warning("%s", error.message)
     return Listing.of(
         "Recoveries",
         sorted(found, key=lambda recovery: recovery.time),

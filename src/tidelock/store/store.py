@@ -253,7 +253,7 @@ class Store:
 
     def _is_newest(self, state: TableState) -> bool:
         """Whether a live branch has this pin of the table at its head."""
-        heads = (self.log.head(ref) for ref in self.branches.refs())
+        heads = (self.log.head(ref) for ref in self.branches.refs(whole=False))
         return any(
             found.id == state.id and found.pin == state.pin
             for head in heads
@@ -263,7 +263,7 @@ class Store:
     def branch_of_commit(self, commit: str) -> tuple[BranchRef, int]:
         """The branch and the version that a commit id names."""
         branch_id, _, number = check_text(commit, "A commit id").rpartition("-")
-        refs = [ref for ref in self.branches.all_refs() if ref.id == branch_id]
+        refs = [ref for ref in self.branches.all_refs(whole=False) if ref.id == branch_id]
         if refs and number.isdigit():
             version = int(number)
             if refs[0].fork_version < version <= self.log.newest_version(refs[0]):
