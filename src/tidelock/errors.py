@@ -48,6 +48,7 @@ TidelockError
   |   + ObjectExists
   |   + StoreUnavailable
   |   + StoreDenied
+  |   + LakeRemoved            the lake that was opened is gone, or another is in its place
   + FormatError                a durable object cannot be trusted; an operator must look
   |   + CorruptObject
   |   + NewerFormat
@@ -334,6 +335,13 @@ class StoreUnavailable(StoreError):
 
 class StoreDenied(StoreError):
     condition = "STORE_DENIED"
+    action = Action.NEVER_RETRY
+
+
+class LakeRemoved(StoreError):
+    """Evidence: uri."""
+
+    condition = "LAKE_REMOVED"
     action = Action.NEVER_RETRY
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from tests.lakes import (
 
 import tidelock
 from tidelock import errors
-from tidelock.store import intents, recovery
+from tidelock.store import clock
 from tidelock.store.faults import FaultyStore, armed
 from tidelock.store.objects import Objects
 
@@ -272,10 +272,7 @@ def test_a_healer_whose_clock_is_ahead_leaves_the_living_alone(
     lake = tidelock.open(uri)
     with lake.transaction() as tx:
         tx.append("events", streamed(numbers((5, 5))))
-        for module in (intents, recovery):
-            monkeypatch.setattr(
-                module, "now", lambda: recovery.datetime.now(recovery.UTC) + timedelta(hours=1)
-            )
+        monkeypatch.setattr(clock, "own_time", lambda: datetime.now(UTC) + timedelta(hours=1))
         with tidelock.open(uri) as other:
             assert not other.recoveries()
             assert len(other.intents()) == 1

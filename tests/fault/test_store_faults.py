@@ -270,8 +270,9 @@ def test_a_readable_intent_is_not_discarded_by_hand(copies: Iterator[str]) -> No
     lake = tidelock.open(next(copies))
     with lake.transaction() as tx:
         tx.append("events", streamed(numbers((1, 1))))
+        (intent,) = Path(lake.uri, layout.INTENTS).iterdir()
         with pytest.raises(errors.InvalidOption, match="settled without help"):
-            lake.repair(discard_intent=f"{tx.operation_id}.json")
+            lake.repair(discard_intent=intent.name)
     assert tx.commit is not None
     lake.close()
 

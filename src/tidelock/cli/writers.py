@@ -31,12 +31,13 @@ def find_writers(call: Call) -> list[Writer]:
     """Whoever has an intent that can be read."""
     from tidelock.errors import IntentUnreadable
     from tidelock.store import layout
+    from tidelock.store.entries import entries
     from tidelock.store.intents import read_intent
     from tidelock.store.location import locate
 
     objects = locate(call.uri, call.storage_options).objects()
     found = []
-    for info in objects.list(layout.INTENTS):
+    for info in entries(objects, layout.INTENTS):
         try:
             intent = read_intent(objects, info)
         except IntentUnreadable:

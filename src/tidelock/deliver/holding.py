@@ -25,9 +25,9 @@ def hold_name(definition: SinkDefinition, what: int | str) -> str:
 def hold_version(store: Store, definition: SinkDefinition, branch: BranchRef, version: int) -> None:
     """Keep the version that a plan is read from."""
     take_hold(store.objects, hold_name(definition, version), branch, version, store.actor)
-    if collection_runs(store.objects, store.lease_seconds):
+    if collection_runs(store):
         # It may not have seen the hold: what it left is what counts.
-        while collection_runs(store.objects, store.lease_seconds):
+        while collection_runs(store):
             time.sleep(0.05)
         check_readable(store, branch, version)
 

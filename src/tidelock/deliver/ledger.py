@@ -34,6 +34,7 @@ from tidelock.errors import (
 from tidelock.model.names import suggest
 from tidelock.model.sinks import Plan, SinkDefinition, SinkState, Trouble
 from tidelock.store import layout
+from tidelock.store.entries import entries, numbered
 from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
@@ -105,7 +106,7 @@ class Ledger:
 
     def definitions(self) -> list[SinkDefinition]:
         found = []
-        for info in self._objects.list(f"{layout.SINKS}/names"):
+        for info in entries(self._objects, f"{layout.SINKS}/names"):
             # One that is dropped meanwhile is no longer listed.
             with suppress(ObjectMissing):
                 found.append(decode(self._objects.get(info.key), SinkDefinition, info.key))
@@ -151,7 +152,7 @@ class Ledger:
         return settle(definition, state, newest)
 
     def _newest_plan(self, definition: SinkDefinition, state: SinkState | None) -> Plan | None:
-        infos = self._objects.list(self._plans(definition.id))
+        infos = numbered(self._objects, self._plans(definition.id))
         if not infos:
             if state is not None and state.plan > 0:
                 raise _stopped(
@@ -189,7 +190,7 @@ class Ledger:
         hit("deliver.before_clear")
         self._objects.put(self._plan_key(plan), encode(closed))
         hit("deliver.after_clear")
-        for info in self._objects.list(self._plans(plan.sink_id)):
+        for info in numbered(self._objects, self._plans(plan.sink_id)):
             if info.key < self._plan_key(plan):
                 self._forget(info.key)
         self._forget(self._progress_key(plan))
@@ -205,7 +206,7 @@ class Ledger:
 
     def restart(self, definition: SinkDefinition, state: SinkState) -> SinkState:
         """Let a sink go on from a state that somebody chose, whatever was there before."""
-        infos = self._objects.list(self._plans(definition.id))
+        infos = numbered(self._objects, self._plans(definition.id))
         numbers = [int(info.key.rsplit("/", 1)[1].removesuffix(".json")) for info in infos]
         number = max([state.plan, *numbers]) + 1
         chosen = replace(state, plan=number)
@@ -227,7 +228,7 @@ class Ledger:
 
     def forget_progress(self, definition: SinkDefinition) -> None:
         """Let an open plan, if there is one, be sent from its beginning."""
-        for info in self._objects.list(f"{layout.sink(definition.id)}/progress"):
+        for info in numbered(self._objects, f"{layout.sink(definition.id)}/progress"):
             self._objects.delete(info.key)
 
     def note(self, plan: Plan, progress: Progress) -> None:

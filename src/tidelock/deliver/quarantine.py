@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidelock.deliver.sink import SentChunk
-from tidelock.errors import ChunkRefused, InvalidOption, ObjectMissing
+from tidelock.errors import ChunkRefused, CorruptObject, InvalidOption, ObjectMissing
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store import layout
+from tidelock.store.checksums import checksum
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
@@ -39,6 +41,7 @@ class Quarantined:
     answer: str
     time: datetime
     generation: int = 1
+    body_checksum: int = 0
     format: int = 1
 
 
@@ -53,6 +56,7 @@ class Quarantine:
     def put_aside(self, chunk: SentChunk, error: ChunkRefused) -> Quarantined:
         chunk_id = str(error.evidence.get("id", chunk.id))
         number = hashlib.sha256(chunk_id.encode()).hexdigest()[:12]
+        body = bytes(error.evidence.get("body", b""))
         refused = Quarantined(
             number,
             chunk_id,
@@ -64,26 +68,34 @@ class Quarantine:
             str(error.evidence.get("answer", error.message)),
             datetime.now(UTC),
             chunk.generation,
+            checksum(body),
         )
         hit("quarantine.before_put")
         # The body first: what is listed can be sent again.
-        self._objects.put(self._body(number), bytes(error.evidence.get("body", b"")))
+        self._objects.put(self._body(number), body)
         self._objects.put(f"{self._folder}/{number}.json", encode(refused))
         return refused
 
     def list(self) -> list[Quarantined]:
         found = []
-        for info in self._objects.list(self._folder):
-            if info.key.endswith(".json"):
-                with suppress(ObjectMissing):
-                    found.append(decode(self._objects.get(info.key), Quarantined, info.key))
+        for info in entries(self._objects, self._folder):
+            with suppress(ObjectMissing):
+                found.append(decode(self._objects.get(info.key), Quarantined, info.key))
         return sorted(found, key=lambda one: (one.path, one.after, one.id))
 
     def count(self) -> int:
-        return sum(info.key.endswith(".json") for info in self._objects.list(self._folder))
+        return len(entries(self._objects, self._folder))
 
     def body(self, refused: Quarantined) -> bytes:
-        return self._objects.get(self._body(refused.number))
+        key = self._body(refused.number)
+        found = self._objects.get(key)
+        if checksum(found) != refused.body_checksum:
+            raise CorruptObject(
+                f"The object {key!r} of this lake is damaged: its checksum does not fit its "
+                "content. Restore it from a copy of the lake, or discard the chunk.",
+                key=key,
+            )
+        return found
 
     def chosen(self, number: str | None) -> builtins.list[Quarantined]:
         """All that are there, or the one that is named by its number or id."""

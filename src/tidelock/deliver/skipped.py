@@ -4,6 +4,7 @@
 
 A row of an `inserts` feed belongs where it was when its window was planned, also if its partition
 column is updated before the partition catches up: the others have passed it by then.
+It ends in a checksum (store/checksums.py).
 Invariant: a note counts only if the state names it, as `Lag.skipped` or `Lag.of`; one that it does
 not name was left by a plan that never began.
 """
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store import layout
+from tidelock.store.checksums import stamped, unstamped
 from tidelock.store.objects import Objects
 from tidelock.store.sequences import Ids
 
@@ -34,11 +36,12 @@ class Skipped:
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(stream, batch.schema, options=options) as writer:
             writer.write_batch(batch)
-        self._objects.put(self._key(plan, path), stream.getvalue().to_pybytes())
+        self._objects.put(self._key(plan, path), stamped(stream.getvalue().to_pybytes()))
 
     def positions(self, plan: int, path: str) -> Ids:
         """The positions of the rows that a partition has in the window of a plan, in order."""
-        data = self._objects.get(self._key(plan, path))
+        key = self._key(plan, path)
+        data = unstamped(self._objects.get(key), key)
         found: Ids = pa.ipc.open_stream(data).read_all().column(0).to_numpy()
         return found
 

@@ -11,14 +11,19 @@ resumption; the list of a healthy table's is empty or old.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from tidelock.errors import CorruptObject
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
+
+logger = logging.getLogger("tidelock")
 
 Action = Literal["incremental", "full", "none", "skipped", "failed", "resumed"]
 
@@ -58,9 +63,14 @@ def record(objects: Objects, branch_id: str, attempt: Attempt) -> None:
 
 def recorded(objects: Objects, branch_id: str, table_id: str) -> list[Attempt]:
     """What was recorded of one table, oldest first."""
-    infos = objects.list(layout.attempts(branch_id, table_id))
-    keys = sorted(info.key for info in infos)
-    return [decode(objects.get(key), Attempt, key) for key in keys]
+    found = []
+    for info in entries(objects, layout.attempts(branch_id, table_id)):
+        try:
+            found.append(decode(objects.get(info.key), Attempt, info.key))
+        except CorruptObject as error:
+            # Told for the record: nothing depends on it but how soon it is tried again.
+            logger.warning("%s", error.message)
+    return found
 
 
 def failures_since(found: list[Attempt], moment: datetime | None) -> list[Attempt]:

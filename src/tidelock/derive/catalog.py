@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from tidelock.derive.graph import Graph
 from tidelock.derive.groups import Group, Unit, find_groups, units
 from tidelock.derive.views import Prepared, prepare
-from tidelock.errors import ObjectExists, StreamTableRequired, TableNotFound
+from tidelock.errors import CorruptObject, ObjectExists, StreamTableRequired, TableNotFound
 from tidelock.model.commit import Tables, TableState
 from tidelock.model.names import is_hidden
 from tidelock.model.schema import TableSchema
@@ -84,8 +83,15 @@ class Catalog:
     def keep(self, definition: Definition, sources: tuple[str, ...], tells_time: bool) -> str:
         """Make a definition durable; returns its id."""
         stored = Stored(definition, sources, tells_time)
-        with suppress(ObjectExists):
-            self._objects.put_new(layout.definition(definition.id), encode(stored))
+        key = layout.definition(definition.id)
+        try:
+            self._objects.put_new(key, encode(stored))
+        except ObjectExists:
+            try:
+                decode(self._objects.get(key), Stored, key)
+            except CorruptObject:
+                # Its name is the hash of what it was: this.
+                self._objects.put(key, encode(stored))
         self._stored[definition.id] = stored
         return definition.id
 

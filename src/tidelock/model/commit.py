@@ -40,6 +40,8 @@ class TableState:
     """Where its content stands, for a stream table."""
     pruned: int = -1
     """The highest sequence of a row that retention has removed."""
+    checksum: int = 0
+    """Of the manifest of its pin; 0 if it has none."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:

@@ -287,7 +287,8 @@ class Lake(StreamMethods, SinkMethods):
     # Branches and tags
 
     def branches(self) -> Listing[BranchRef]:
-        heads = {ref.id: self._store.log.head(ref) for ref in self._store.branches.refs()}
+        refs = self._store.branches.refs(whole=False)
+        heads = {ref.id: self._store.log.head(ref) for ref in refs}
         return Listing.of(
             "Branches",
             [head.branch for head in heads.values()],
@@ -345,7 +346,7 @@ class Lake(StreamMethods, SinkMethods):
     def tags(self) -> Listing[Tag]:
         return Listing.of(
             "Tags",
-            self._store.branches.tags(),
+            self._store.branches.tags(whole=False),
             {
                 "name": lambda t: t.name,
                 "commit": lambda t: t.commit,

@@ -14,6 +14,7 @@ from tidelock.errors import InvalidOption, LakeExists
 from tidelock.model.durations import in_seconds, parse_duration
 from tidelock.run.lake import Lake
 from tidelock.run.session import Engine
+from tidelock.store import layout
 from tidelock.store.intents import LEASE_SECONDS
 from tidelock.store.location import locate
 from tidelock.store.objects import Objects
@@ -62,7 +63,7 @@ def open(
         )
     seconds = _lease_seconds(lease_seconds)
     location = locate(uri, storage_options)
-    store_objects = location.objects(durability)
+    store_objects: Objects = location.objects(durability, anchor=layout.LAKE)
     if objects is not None:
         store_objects = objects(store_objects)
     if create:

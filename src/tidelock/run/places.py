@@ -10,8 +10,10 @@ import time
 from datetime import datetime
 
 from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
+from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef
 from tidelock.model.durations import parse_moment, show_moment
+from tidelock.store.clock import version_at
 from tidelock.store.garbage import check_readable, collection_runs
 from tidelock.store.log import Head
 from tidelock.store.store import Store
@@ -53,7 +55,7 @@ def locate(
 
 
 def _version_at(store: Store, head: Head, moment: datetime) -> int:
-    version = store.log.version_at(head.branch, moment)
+    version = version_at(store.objects, store.log, head, moment, store.clock.now())
     if version:
         return version
     name = head.branch.name
@@ -75,7 +77,7 @@ def point(store: Store, at: At | None, branch: str) -> Place:
         return locate(store, branch, version=at)
     if isinstance(at, datetime):
         return locate(store, branch, at=at)
-    if any(tag.name == at for tag in store.branches.tags()):
+    if store.branches.find_tag(check_text(at, "A place in the history")) is not None:
         return locate(store, branch, tag=at)
     try:
         return locate(store, branch, commit=at)
@@ -114,10 +116,8 @@ def check_on_branch(head: Head, place: Place, named: str) -> int:
 def check_kept(store: Store, place: Place) -> None:
     """A garbage collection that runs right now may not have seen what was just named."""
     ref, version = place
-    if store.log.newest_version(ref) == version and not collection_runs(
-        store.objects, store.lease_seconds
-    ):
+    if store.log.newest_version(ref) == version and not collection_runs(store):
         return
-    while collection_runs(store.objects, store.lease_seconds):
+    while collection_runs(store):
         time.sleep(0.05)
     check_readable(store, ref, version)

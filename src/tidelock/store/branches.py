@@ -8,7 +8,8 @@ After a crash: creating and deleting are one put each; there is nothing between 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from tidelock.errors import (
     BranchDeleted,
     BranchExists,
     BranchNotFound,
+    FormatError,
     InvalidName,
     InvalidOption,
     ObjectExists,
@@ -25,12 +27,15 @@ from tidelock.errors import (
 )
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, commit_id
-from tidelock.model.names import check_name, suggest
+from tidelock.model.names import check_name, fold, suggest
 from tidelock.store import layout
+from tidelock.store.entries import entries, numbered
 from tidelock.store.faults import hit
 from tidelock.store.log import Head, Log
-from tidelock.store.objects import Objects
+from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.records import decode, encode
+
+logger = logging.getLogger("tidelock")
 
 MAIN = "main"
 
@@ -70,52 +75,65 @@ class Branches:
 
     def head(self, name: str) -> Head:
         """The head of the live branch of that name."""
-        known = self.main() if name == MAIN else self._known.get(check_text(name, "A branch"))
+        folded = fold(check_text(name, "A branch"))
+        known = self.main() if folded == MAIN else self._known.get(folded)
         if known is not None:
             try:
                 return self._log.head(known)
             except BranchDeleted:
-                self._known.pop(name, None)
+                self._known.pop(folded, None)
         ref = self._newest_incarnation(name)
         if ref is None or self._log.is_closed(ref):
             raise BranchNotFound(
                 f"There is no branch {name!r}. {suggest(name, self.names())}", branch=name
             )
-        self._known[name] = ref
+        self._known[folded] = ref
         return self._log.head(ref)
 
     def resolve(self, name: str) -> BranchRef:
         """The live branch of that name."""
-        return self.main() if name == MAIN else self.head(name).branch
+        return self.head(name).branch
 
     def names(self) -> list[str]:
-        return [ref.name for ref in self.refs()]
+        return [ref.name for ref in self.refs(whole=False)]
 
-    def refs(self) -> list[BranchRef]:
-        """All live branches, main first."""
-        found = [self.main()]
-        for segment in self._objects.list_folders(layout.BRANCHES):
-            ref = self._newest_incarnation(layout.decode(segment))
-            if ref is not None and not self._log.is_closed(ref):
-                found.append(ref)
-        return found
+    def refs(self, whole: bool = True) -> list[BranchRef]:
+        """All live branches, main first.
 
-    def all_refs(self) -> list[BranchRef]:
+        CorruptObject if one is damaged, because then nobody knows what it needs; unless `whole` is
+        False, for those who can do without it.
+        """
+        newest: dict[str, BranchRef | None] = {}
+        for info, ref in self._read_all(whole):
+            newest[info.key.rsplit("/", 1)[0]] = ref
+        found = [ref for ref in newest.values() if ref is not None]
+        return [self.main(), *(ref for ref in found if not self._log.is_closed(ref))]
+
+    def all_refs(self, whole: bool = True) -> list[BranchRef]:
         """Every incarnation of every branch, the deleted ones too."""
-        refs = [self.main()]
-        for info in self._objects.list(layout.BRANCHES):
-            refs.append(decode(self._objects.get(info.key), BranchRef, info.key))
-        return refs
+        found = [ref for _, ref in self._read_all(whole) if ref is not None]
+        return [self.main(), *found]
+
+    def _read_all(self, whole: bool) -> Iterator[tuple[ObjectInfo, BranchRef | None]]:
+        """Every incarnation, by name and number; None for one that is damaged."""
+        for info in entries(self._objects, layout.BRANCHES, depth=2):
+            try:
+                yield info, decode(self._objects.get(info.key), BranchRef, info.key)
+            except FormatError as error:
+                if whole:
+                    raise
+                logger.warning("%s", error.message)
+                yield info, None
 
     def create(self, name: str, origin: BranchRef, version: int, actor: str) -> BranchRef:
         name = check_name(name, "branch")
-        if name == MAIN:
+        if fold(name) == MAIN:
             raise BranchExists("The branch 'main' always exists.", branch=name)
         incarnation = 1
         newest = self._newest_incarnation(name)
         if newest is not None:
             if not self._log.is_closed(newest):
-                raise _exists(name)
+                raise _exists(newest.name)
             incarnation = newest.incarnation + 1
         home = origin.home_of(version)
         lineage = tuple(
@@ -135,12 +153,12 @@ class Branches:
             hit("branch.after_put")
         except ObjectExists:
             raise _exists(name) from None
-        self._known[name] = ref
+        self._known[fold(name)] = ref
         return ref
 
     def delete(self, name: str, close: Callable[[Head], Head]) -> None:
         """Close the branch's log. `close` publishes the closing record on top of a head."""
-        if check_text(name, "A branch") == MAIN:
+        if fold(check_text(name, "A branch")) == MAIN:
             raise InvalidOption("The branch 'main' cannot be deleted.", branch=name)
         try:
             close(self.head(name))
@@ -149,10 +167,10 @@ class Branches:
                 f"The branch {name!r} was deleted meanwhile.", branch=name
             ) from None
         finally:
-            self._known.pop(name, None)
+            self._known.pop(fold(name), None)
 
     def _newest_incarnation(self, name: str) -> BranchRef | None:
-        infos = self._objects.list(f"{layout.BRANCHES}/{layout.encode(name)}")
+        infos = numbered(self._objects, layout.branch_folder(name))
         if not infos:
             return None
         key = infos[-1].key
@@ -177,7 +195,7 @@ class Branches:
             found = self.tag(name)
             if found.commit != tag.commit:
                 raise TagExists(
-                    f"The tag {name!r} exists and names version {found.version}. "
+                    f"The tag {found.name!r} exists and names version {found.version}. "
                     "Delete it first to move it.",
                     tag=name,
                     expected=commit.version,
@@ -187,18 +205,30 @@ class Branches:
         return tag
 
     def tag(self, name: str) -> Tag:
+        found = self.find_tag(check_text(name, "A tag"))
+        if found is None:
+            names = [tag.name for tag in self.tags(whole=False)]
+            raise TagNotFound(f"There is no tag {name!r}. {suggest(name, names)}", tag=name)
+        return found
+
+    def find_tag(self, name: str) -> Tag | None:
         key = layout.tag(name)
         try:
             return decode(self._objects.get(key), Tag, key)
         except ObjectMissing:
-            names = [tag.name for tag in self.tags()]
-            raise TagNotFound(
-                f"There is no tag {name!r}. {suggest(name, names)}", tag=name
-            ) from None
+            return None
 
-    def tags(self) -> list[Tag]:
-        infos = self._objects.list(layout.TAGS)
-        return [decode(self._objects.get(info.key), Tag, info.key) for info in infos]
+    def tags(self, whole: bool = True) -> list[Tag]:
+        """All tags; `whole` as in refs."""
+        found = []
+        for info in entries(self._objects, layout.TAGS):
+            try:
+                found.append(decode(self._objects.get(info.key), Tag, info.key))
+            except FormatError as error:
+                if whole:
+                    raise
+                logger.warning("%s", error.message)
+        return found
 
     def delete_tag(self, name: str) -> None:
         self.tag(name)

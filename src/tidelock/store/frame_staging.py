@@ -21,6 +21,7 @@ from tidelock.model.expressions import Assignment
 from tidelock.model.names import quote
 from tidelock.model.types import type_name
 from tidelock.store.checks import check_unique_keys
+from tidelock.store.executor_reads import told_by_worker
 from tidelock.store.frame_writes import (
     FrameTarget,
     WrittenFragment,
@@ -44,6 +45,7 @@ from tidelock.store.operations import (
 from tidelock.store.reading import Engine, Table
 from tidelock.store.refusals import OFFENDERS_MAX
 from tidelock.store.staging import StagedTable
+from tidelock.store.sums import data_files
 from tidelock.store.tables import Addresses, Dataset, TableFiles, numbers
 
 if TYPE_CHECKING:
@@ -81,7 +83,16 @@ def upsert_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
 
 
 def _write(view: Table, frame: DataFrame) -> list[FragmentMetadata]:
-    return [written.metadata for written in write_frame(frame, _target(view))]
+    return _fragments(view.files, view.state.id, write_frame(frame, _target(view)))
+
+
+def _fragments(
+    files: TableFiles, table_id: str, written: Sequence[WrittenFragment]
+) -> list[FragmentMetadata]:
+    """What executors wrote; they have kept its checksums."""
+    fragments = [one.metadata for one in written]
+    files.sums.note(table_id, data_files(fragments))
+    return fragments
 
 
 def _target(view: Table) -> FrameTarget:
@@ -127,6 +138,7 @@ class _Source:
             storage_options=self.files.location.lance_options,
             fragments=tuple((one, self.dataset.get_fragment(one).count_rows()) for one in chosen),
             schema=self.target.schema.arrow,
+            checksum=self.files.checksum(self.target.id, self.dataset),
         )
         return scan_frame(self.engine.get(), source, columns=columns, with_row_ids=True)
 
@@ -191,7 +203,8 @@ class FrameUpsert:
             return dataset
         ids, moved = _ids_and_addresses(rewritten)
         removed = np.concatenate([rows_by_id(base, ids), moved])
-        return files.replace_rows(target.id, dataset, removed, [one.metadata for one in rewritten])
+        added = _fragments(files, target.id, rewritten)
+        return files.replace_rows(target.id, dataset, removed, added)
 
 
 def _matches(source: _Source, base: Dataset) -> Any:
@@ -256,7 +269,7 @@ def update_on_spark(
     if not written:
         return None
     row_ids, addresses = _ids_and_addresses(written)
-    fragments = [one.metadata for one in written]
+    fragments = _fragments(view.files, view.state.id, written)
     return Mutation(row_ids, addresses, fragments, view.dataset.version)
 
 
@@ -333,6 +346,9 @@ def query_failures(table: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        known = told_by_worker(error)
+        if known is not None:
+            raise known from error
         told = str(error).strip().splitlines()
         raise QueryFailed(
             f"Spark could not evaluate the expression on table {table!r}: "

@@ -32,6 +32,7 @@ from tidelock.model.zones import UTC, ZONE_SETTING
 from tidelock.store.frames import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.inputs import read_input
 from tidelock.store.lance_input import Watched, write_rows
+from tidelock.store.sums import sum_on_executor
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -125,6 +126,12 @@ def _run(frame: DataFrame, write: Any, target: FrameTarget) -> list[WrittenFragm
         joined = frame.coalesce(tasks * TASKS_PER_CORE)
         outcome = joined.mapInArrow(write, spark_schema(_OUTCOME)).toArrow()
     except PySparkException as error:
+        # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
+        from tidelock.store.executor_reads import told_by_worker
+
+        known = told_by_worker(error)
+        if known is not None:
+            raise known from error
         raise QueryFailed(
             f"Spark did not write its rows to table {target.name!r}: {gist(error)}",
             table=target.name,
@@ -206,7 +213,7 @@ def _write(
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)
     try:
-        return write_rows(
+        written = write_rows(
             source,
             target.schema.arrow,
             dataset,
@@ -217,6 +224,8 @@ def _write(
         if source.error is not None:
             raise source.error from None
         raise
+    sum_on_executor(target.uri, target.storage_options, written)
+    return written
 
 
 def _outcome(

@@ -62,6 +62,8 @@ class FrameSource:
     storage_options: Mapping[str, str] | None
     fragments: tuple[tuple[int, int], ...]
     schema: pa.Schema
+    checksum: int = 0
+    """Of its manifest; 0 if that is not known."""
 
 
 def divide(fragments: Sequence[tuple[int, int]], tasks: int) -> tuple[tuple[Part, ...], ...]:
@@ -176,6 +178,7 @@ def scan_frame(
         filter=filter,
         with_row_ids=with_row_ids,
         schema=out,
+        checksum=source.checksum,
     )
     # `range` gives exactly one row to each partition, so that every group is a task of its own.
     frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, spark_schema(out))
@@ -193,27 +196,29 @@ def read_parts(
     filter: str | None,
     with_row_ids: bool,
     schema: pa.Schema,
+    checksum: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """On an executor: the rows of the groups whose numbers arrive in `batches`."""
     # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
-    import lance
+    from tidelock.store.executor_reads import opened, reading
 
-    dataset = lance.dataset(uri, version=version, storage_options=storage_options)
+    dataset = opened(uri, version, storage_options, checksum)
     for batch in batches:
         for group in batch.column(0).to_pylist():
             for fragment, start, stop in groups[group]:
-                scanner = dataset.get_fragment(fragment).scanner(
-                    columns=columns,
-                    batch_size=BATCH_ROWS,
-                    batch_size_bytes=BATCH_BYTES_MAX,
-                    with_row_id=with_row_ids or not columns,
-                    with_row_address=with_row_ids,
-                    **_range(fragment, start, stop, filter),
-                )
-                if columns or with_row_ids:
-                    yield from (_conform(rows, schema) for rows in scanner.to_reader())
-                else:
-                    yield from _count(scanner.count_rows(), schema)
+                with reading(dataset, fragment, storage_options):
+                    scanner = dataset.get_fragment(fragment).scanner(
+                        columns=columns,
+                        batch_size=BATCH_ROWS,
+                        batch_size_bytes=BATCH_BYTES_MAX,
+                        with_row_id=with_row_ids or not columns,
+                        with_row_address=with_row_ids,
+                        **_range(fragment, start, stop, filter),
+                    )
+                    if columns or with_row_ids:
+                        yield from (_conform(rows, schema) for rows in scanner.to_reader())
+                    else:
+                        yield from _count(scanner.count_rows(), schema)
 
 
 def _range(fragment: int, start: int, stop: int | None, filter: str | None) -> dict[str, Any]:

@@ -10,10 +10,13 @@ and every file that is younger than the cutoff, because somebody may be staging 
 Invariants: nothing that is needed is removed, also while writers run; a table whose marking failed
 is left alone and reported; running again converges.
 A lease tells how long its oldest transaction had been running when it was written; it became
-visible up to `lease_seconds` later (after that its writer gives up), so that much is added.
-A writer whose lease ran out may wake up late. Before anything is marked, every branch it may be
-writing to gets one more record (a fence): its put came before, and is marked, or it loses, and the
-writer finds its lease gone.
+visible up to `lease_seconds` later (after that its writer gives up), so that much is added. It
+also tells the earliest date that a file of that transaction can have, which is longer ago if a
+clock took a step since.
+A writer whose lease ran out may wake up late, or may never have slept, if the clock by which it is
+judged took a step. Before anything is marked, every branch it may be writing to gets one more
+record that names it (fences.py): its put came before, and is marked, or it publishes nothing any
+more. So whoever is taken for dead by mistake loses what it had staged, and nobody else notices.
 After a crash: some garbage is gone and some is left; the next run finds the rest.
 """
 
@@ -32,27 +35,41 @@ import lance
 
 from tidelock.errors import (
     BranchDeleted,
+    CorruptObject,
     LeaseLost,
     ObjectMissing,
     SnapshotExpired,
     StoreError,
     TidelockError,
 )
-from tidelock.model.commit import BranchRef, TableChange, Tables
+from tidelock.model.commit import BranchRef, Tables
 from tidelock.store import layout
+from tidelock.store.clock import published
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
+from tidelock.store.fences import publish_fence
 from tidelock.store.holds import Hold, holds
-from tidelock.store.intents import Held, Lease, expired, now, read_intent, store_now
+from tidelock.store.intents import (
+    LEASE_SECONDS,
+    Held,
+    Lease,
+    expired,
+    read_intent,
+    store_now,
+)
 from tidelock.store.objects import ObjectInfo, Objects
-from tidelock.store.operation_ids import new_operation_id
-from tidelock.store.pending import Pending
 from tidelock.store.records import decode
+from tidelock.store.sums import summed_path
 from tidelock.store.tables import Dataset, fragment_files, index_segments, manifest_file
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
 
 DELETE_THREADS = 16
+NEVER = -1e9
+"""How many seconds a lease lives that is damaged."""
+DATE_SECONDS = 1.0
+"""S3 dates objects by whole seconds."""
 ALWAYS_KEPT = "_versions/latest_version_hint.json"
 
 Pins = defaultdict[str, set[int]]
@@ -133,7 +150,7 @@ def collect(
         store.heal()
         store.keeper.renew_all()
     with _announced(store, dry_run) as announced:
-        moment = now() if dry_run else store_now(store.objects)
+        moment = store.clock.now() if dry_run else store_now(store.objects)
         listed, failed = _list_files(store)
         cutoff, dead = _cutoff(store, moment - older_than, moment)
         if dead and not dry_run:
@@ -173,9 +190,11 @@ def _announced(store: Store, dry_run: bool) -> Iterator[Held | None]:
             store.keeper.release(held)
 
 
-def collection_runs(objects: Objects, lease_seconds: float) -> bool:
-    infos = objects.list(layout.COLLECTIONS)
-    return any(not expired(info, _announced_seconds(objects, info), now()) for info in infos)
+def collection_runs(store: Store) -> bool:
+    objects = store.objects
+    infos = entries(objects, layout.COLLECTIONS)
+    now = store.clock.now()
+    return any(not expired(info, _announced_seconds(objects, info), now) for info in infos)
 
 
 def _announced_seconds(objects: Objects, info: ObjectInfo) -> float:
@@ -183,6 +202,8 @@ def _announced_seconds(objects: Objects, info: ObjectInfo) -> float:
         return decode(objects.get(info.key), _Collection, info.key).lease_seconds
     except ObjectMissing:
         return 0.0
+    except CorruptObject:
+        return LEASE_SECONDS
 
 
 def _list_files(store: Store) -> tuple[dict[str, list[ObjectInfo]], list[TableGarbage]]:
@@ -191,14 +212,16 @@ def _list_files(store: Store) -> tuple[dict[str, list[ObjectInfo]], list[TableGa
     by_table: defaultdict[str, list[ObjectInfo]] = defaultdict(list)
     try:
         for info in objects.list(layout.TABLES):
-            by_table[info.key.split("/")[1]].append(info)
+            if layout.is_table_file(info.key):
+                by_table[info.key.split("/")[1]].append(info)
         return by_table, []
     except StoreError:
         by_table.clear()
     failed = []
     for table_id in objects.list_folders(layout.TABLES):
         try:
-            by_table[table_id] = objects.list(layout.table(table_id))
+            infos = objects.list(layout.table(table_id))
+            by_table[table_id] = [info for info in infos if layout.is_table_file(info.key)]
         except StoreError as error:
             failed.append(TableGarbage(table_id, 0, 0, f"{table_id}: {error}"))
     return by_table, failed
@@ -211,24 +234,41 @@ def _cutoff(store: Store, wanted: datetime, moment: datetime) -> tuple[datetime,
     own_key = store._lease.key if store._lease is not None else None
     own = store._lease_content("")
     if own.active_seconds:
-        # S3 dates objects by whole seconds.
-        cutoff = min(cutoff, moment - timedelta(seconds=own.active_seconds + 1))
+        cutoff = min(cutoff, _began(own, moment, DATE_SECONDS))
     for info, lease in _leases(store):
         if info.key == own_key:
             continue
         if expired(info, lease.lease_seconds, moment):
             dead.append(info.key)
         else:
-            seconds = lease.active_seconds + lease.lease_seconds
-            cutoff = min(cutoff, info.modified - timedelta(seconds=seconds))
+            # One that was renewed in the future was renewed before the clock went back.
+            renewed = min(info.modified, moment)
+            cutoff = min(cutoff, _began(lease, renewed, lease.lease_seconds))
     return cutoff, dead
 
 
+def _began(lease: Lease, written: datetime, seconds: float) -> datetime:
+    """What the files of a lease's transactions are younger than, if it was written at most so many
+    seconds before it is dated."""
+    began = written - timedelta(seconds=lease.active_seconds + seconds)
+    if lease.since is None:
+        return began
+    return min(began, lease.since - timedelta(seconds=DATE_SECONDS))
+
+
 def _leases(store: Store) -> Iterator[tuple[ObjectInfo, Lease]]:
-    for info in store.objects.list(layout.LEASES):
+    for info in entries(store.objects, layout.LEASES):
         # A handle that is closed meanwhile takes its lease along.
         with suppress(ObjectMissing):
-            yield info, decode(store.objects.get(info.key), Lease, info.key)
+            yield info, _lease(store.objects, info.key)
+
+
+def _lease(objects: Objects, key: str) -> Lease:
+    """A lease; one that is damaged has run out, for whoever has it is fenced off by its name."""
+    try:
+        return decode(objects.get(key), Lease, key)
+    except CorruptObject:
+        return Lease("", "", NEVER, 0.0)
 
 
 def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Marks:
@@ -236,7 +276,7 @@ def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Mar
     marks = Marks.none()
     for ref in store.branches.refs():
         try:
-            _mark_branch(store, ref, cutoff, versions, marks)
+            _mark_branch(store, ref, cutoff, versions, marks, moment)
         except BranchDeleted:
             continue
     for tag in store.branches.tags():
@@ -255,11 +295,12 @@ def mark(store: Store, cutoff: datetime, versions: int, moment: datetime) -> Mar
 
 
 def _mark_branch(
-    store: Store, ref: BranchRef, cutoff: datetime, versions: int, marks: Marks
+    store: Store, ref: BranchRef, cutoff: datetime, versions: int, marks: Marks, moment: datetime
 ) -> None:
     head = store.log.head(ref)
     marks.require(head.tables)
     marks.keep_frontiers(head.tables)
+    times = published(store.objects, store.log, ref, head.version, moment)
     superseded = head.time
     tables = head.tables
     kept = 0
@@ -270,7 +311,7 @@ def _mark_branch(
         if kept > max(versions, 1) and superseded < cutoff:
             break
         marks.retain(tables)
-        superseded = commit.time
+        superseded = times.get(commit.version, commit.time)
         tables = tables.before(commit.tables)
 
 
@@ -282,7 +323,9 @@ def _mark_onward(store: Store, hold: Hold, moment: datetime, marks: Marks) -> No
     except BranchDeleted:
         return
     if newest > hold.version and hold.allowed_seconds is not None:
-        waiting = moment - store.log.commit_at(branch, hold.version + 1).time
+        first = hold.version + 1
+        times = published(store.objects, store.log, branch, newest, moment)
+        waiting = moment - times.get(first, store.log.commit_at(branch, first).time)
         if waiting > timedelta(seconds=hold.allowed_seconds):
             return
     tables = store.log.tables_at(branch, newest)
@@ -302,7 +345,7 @@ def _mark_leased(store: Store, refs: dict[str, BranchRef], marks: Marks, moment:
 
 
 def _mark_intents(store: Store, refs: dict[str, BranchRef], marks: Marks) -> None:
-    for info in store.objects.list(layout.INTENTS):
+    for info in entries(store.objects, layout.INTENTS):
         intent = read_intent(store.objects, info)
         if intent is None:
             continue
@@ -317,29 +360,12 @@ def _fence(store: Store, dead: list[str]) -> None:
     for ref in store.branches.refs():
         hit("garbage.before_fence")
         try:
-            head = store.log.head(ref)
-            pending = Pending(
-                _Fence(),
-                head,
-                new_operation_id(head),
-                store.actor,
-                "maintenance",
-                "fence off writers whose lease ran out",
-            )
-            store.publisher.publish(pending)
+            publish_fence(store, ref, dead, "fence off writers whose lease ran out")
         except BranchDeleted:
             continue
     hit("garbage.after_fence")
     for key in dead:
         store.objects.delete(key)
-
-
-class _Fence:
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        return ()
-
-    def check(self) -> None:
-        return
 
 
 @dataclass(frozen=True)
@@ -393,6 +419,7 @@ _TABLE_FAILURES = (TidelockError, OSError, ValueError, RuntimeError)
 def _needed(path: str, live: set[str]) -> bool:
     if not live:
         return False
+    path = summed_path(path) or path
     if path.startswith("_indices/"):
         return "/".join(path.split("/")[:2]) in live
     return path in live or path == ALWAYS_KEPT

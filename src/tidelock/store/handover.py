@@ -121,7 +121,9 @@ def _opened(found: Found, head: Head) -> _Letter | None:
         # Of another version of Tidelock: it is published by whoever wrote it.
         return None
     mine = letter.place == place() and letter.branch_id == head.branch.id
-    return letter if mine else None
+    # Whoever began before the newest fence looks for itself whether it is named there.
+    whole = all(request.fence == head.fence for request in letter.requests)
+    return letter if mine and whole else None
 
 
 def _guest(files: TableFiles, head: Head, request: Request) -> Pending:
@@ -133,6 +135,7 @@ def _guest(files: TableFiles, head: Head, request: Request) -> Pending:
         "data",
         request.message,
         request.properties,
+        names=request.names,
     )
 
 

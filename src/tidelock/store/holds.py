@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from tidelock.model.commit import BranchRef
 from tidelock.model.names import check_name
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.objects import Objects
 from tidelock.store.records import decode, encode
 
@@ -59,13 +60,18 @@ def release_hold(objects: Objects, name: str) -> None:
 
 
 def hold_names(objects: Objects) -> list[str]:
-    """The names of all holds, of which nothing is read."""
-    keys = [info.key.removeprefix(f"{layout.HOLDS}/") for info in objects.list(layout.HOLDS)]
-    return [layout.decode(key.removesuffix(".json")) for key in keys]
+    """The names of all holds, of which nothing is read unless its name is long."""
+    names = []
+    for info in entries(objects, layout.HOLDS):
+        segment = info.key.removeprefix(f"{layout.HOLDS}/").removesuffix(".json")
+        name = layout.decode(segment)
+        names.append(decode(objects.get(info.key), Hold, info.key).name if name is None else name)
+    return names
 
 
 def holds(objects: Objects) -> list[Hold]:
-    infos = objects.list(layout.HOLDS)
+    """All holds; CorruptObject if one is damaged, for nobody knows what it holds."""
+    infos = entries(objects, layout.HOLDS)
     return [decode(objects.get(info.key), Hold, info.key) for info in infos]
 
 

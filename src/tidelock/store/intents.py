@@ -3,11 +3,15 @@
 Owns: one object per intent (a transaction whose staging may take long) and one per lease (a process
 that has the lake open for writing). Both live for `lease_seconds` after they were last written, and
 are renewed by one thread per handle.
-Invariants: an intent exists before the first file of its transaction; a lease exists before the
-first transaction of its handle; now - renewed <= `lease_seconds` at all times since a transaction
-began, or the writer gives up by itself with LeaseLost. A lease that ran out once has run out for
-whoever relied on it then, however soon it is renewed: others may have acted meanwhile.
-Whether something ran out is told by the store's clock, which is also the one that dates objects.
+Invariants: an intent exists before the first file of its transaction, and belongs to one attempt at
+it; a lease exists before the first transaction of its handle; now - renewed <= `lease_seconds` at
+all times since a transaction began, or the writer gives up by itself with LeaseLost. A lease that
+ran out once has run out for whoever relied on it then, however soon it is renewed: others may have
+acted meanwhile.
+Others tell whether something ran out by the store's clock, which is also the one that dates
+objects. They may be wrong, for that clock may take a step, and objects may appear long after their
+writer looked whether it still may write them. So a lease or an intent says who may live, and never
+who may publish: that is for the log to say (fences.py).
 After a crash: what is left expires. Healing settles intents (recovery.py), garbage collection
 removes leases (garbage.py).
 """
@@ -37,6 +41,7 @@ from tidelock.errors import (
 )
 from tidelock.model.commit import Kind, TableChange
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.records import decode, encode
@@ -61,6 +66,8 @@ class Intent:
     owner: str
     created: datetime
     lease_seconds: float
+    lease: str = ""
+    """The key of the lease that its writer relies on."""
     properties: dict[str, Any] = field(default_factory=dict)
     sealed: tuple[TableChange, ...] | None = None
     format: int = 1
@@ -74,6 +81,8 @@ class Lease:
     owner: str
     lease_seconds: float
     active_seconds: float
+    since: datetime | None = None
+    """The earliest date that a file of that transaction can have, as the clocks went meanwhile."""
     versions: tuple[tuple[str, int], ...] = ()
     """Branch ids and versions of snapshots that are in use."""
     format: int = 1
@@ -91,7 +100,7 @@ def list_intents(objects: Objects) -> tuple[list[Intent], list[UnreadableIntent]
     """Every intent, those that cannot be read by their file names."""
     readable: list[Intent] = []
     unreadable: list[UnreadableIntent] = []
-    for info in objects.list(layout.INTENTS):
+    for info in entries(objects, layout.INTENTS):
         try:
             intent = read_intent(objects, info)
         except IntentUnreadable as error:
@@ -131,6 +140,14 @@ def boot_seconds() -> float:
     return time.clock_gettime(clock)
 
 
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """The lease that work was begun under."""
+
+    lease: str = ""
+    lapses: int = 0
+
+
 class Held:
     """One object that is kept alive by renewal: an intent or a lease.
 
@@ -146,16 +163,25 @@ class Held:
         content: Callable[[], object],
         *,
         final: bool = False,
+        wrote: Callable[[str], None] = lambda key: None,
     ) -> None:
+        """`wrote` is told the key whenever the object was written."""
         self.key = key
         self.lease_seconds = lease_seconds
         self.lapses = 0
         self._stem = key.removesuffix(".json")
         self._content = content
         self._final = final
+        self._wrote = wrote
         self._renewed = boot_seconds()
         self._lock = threading.Lock()
         self._removed = False
+
+    @property
+    def footing(self) -> Footing:
+        """What work relies on that is begun now."""
+        with self._lock:
+            return Footing(self.key, self.lapses)
 
     @property
     def until(self) -> float:
@@ -169,6 +195,14 @@ class Held:
             began = boot_seconds()
             objects.put(self.key, encode(self._content()))
             self._renewed = began
+            self._wrote(self.key)
+
+    def give_up(self, objects: Objects) -> None:
+        """Go on under another name, because others gave this one up; what relied on it is lost."""
+        with self._lock:
+            if not self._removed:
+                self._renewed = -self.lease_seconds
+        self.write(objects)
 
     def ensure(self, objects: Objects) -> None:
         """Write it now if it ran out, as after a long sleep, so that new work can rely on it."""
@@ -206,9 +240,16 @@ class Held:
 class Keeper:
     """Renews what one handle holds, in one thread that lives as long as there is something."""
 
-    def __init__(self, objects: Objects, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        lease_seconds: float,
+        after_beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`after_beat` is called by that thread each time that it has renewed everything."""
         self._objects = objects
         self.lease_seconds = lease_seconds
+        self._after_beat = after_beat
         self._held: set[Held] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -247,6 +288,10 @@ class Keeper:
                 # Renewed again at the next beat; check() stops the writer when that is too late.
                 logger.warning("a lease could not be renewed: %s", error)
 
+    def beat(self) -> None:
+        self.renew_all()
+        self._after_beat()
+
     def stop(self) -> None:
         with self._lock:
             self._wake.set()
@@ -272,7 +317,7 @@ def _renew(keeper_ref: weakref.ref[Keeper], wake: threading.Event) -> None:
         if keeper is None:
             return
         try:
-            keeper.renew_all()
+            keeper.beat()
         except Exception:
             # Whatever it was, the next beat must come: a dead thread would end every lease.
             logger.exception("leases could not be renewed")
@@ -286,7 +331,7 @@ class HeldIntent:
         self._keeper = keeper
         self._objects = objects
         self._intent = intent
-        key = layout.intent(intent.operation_id)
+        key = layout.intent(intent.operation_id, secrets.token_hex(4))
         self._held = Held(key, keeper.lease_seconds, lambda: self._intent, final=True)
         hit("intent.before_put")
         keeper.hold(self._held)
@@ -296,6 +341,10 @@ class HeldIntent:
     def sealed(self) -> bool:
         """Whether healing may publish it; also when sealing failed, as it may have been applied."""
         return self._intent.sealed is not None
+
+    @property
+    def key(self) -> str:
+        return self._held.key
 
     def check(self) -> None:
         self._held.check(lapses=0)
@@ -322,12 +371,8 @@ def new_lease_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 def store_now(objects: Objects) -> datetime:
     """The store's clock: a machine whose own is wrong must not take the living for dead."""
     objects.put(CLOCK, b"{}")
     info = objects.info(CLOCK)
-    return info.modified if info is not None else now()
+    return info.modified if info is not None else datetime.now(UTC)

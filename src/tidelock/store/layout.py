@@ -1,16 +1,20 @@
 """Where everything in a lake is. docs/storage-layout.md shows the same as a tree.
 
 Names that users choose become one path segment each: percent-encoding with `=` for `%`, so that a
-name with slashes, spaces or Unicode neither nests nor collides.
+name with slashes, spaces or Unicode neither nests nor collides. One that would be too long for a
+file system is cut off, and ends in `~` and a hash of all of it. Branches and tags are found without
+regard to case, so that their segments are those of their names in lower case.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from urllib.parse import quote, unquote
 
 from tidelock.model.arguments import check_text
+from tidelock.model.names import fold
 
 FORMAT = 1
 LAKE = "_tidelock/lake.json"
@@ -35,12 +39,22 @@ SINKS = "_tidelock/sinks"
 TABLES = "tables"
 
 
+SEGMENT_MAX = 160
+"""So long may a name be as a segment; what else is in the segment has to fit as well."""
+
+
 def encode(name: str) -> str:
-    return quote(check_text(name, "A name"), safe="").replace("%", "=").replace(".", "=2E")
+    plain = quote(check_text(name, "A name"), safe="").replace("%", "=")
+    plain = plain.replace(".", "=2E").replace("~", "=7E")
+    if len(plain) <= SEGMENT_MAX:
+        return plain
+    digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+    return f"{plain[: SEGMENT_MAX - len(digest) - 1]}~{digest}"
 
 
-def decode(segment: str) -> str:
-    return unquote(segment.replace("=", "%"))
+def decode(segment: str) -> str | None:
+    """The name that a segment stands for; None if it was too long to be kept whole."""
+    return None if "~" in segment else unquote(segment.replace("=", "%"))
 
 
 def new_id(name: str) -> str:
@@ -49,8 +63,12 @@ def new_id(name: str) -> str:
     return f"{slug}-{secrets.token_hex(6)}"
 
 
+def branch_folder(name: str) -> str:
+    return f"{BRANCHES}/{encode(fold(name))}"
+
+
 def branch(name: str, incarnation: int) -> str:
-    return f"{BRANCHES}/{encode(name)}/{incarnation:08d}.json"
+    return f"{branch_folder(name)}/{incarnation:08d}.json"
 
 
 def record(branch_id: str, version: int) -> str:
@@ -62,19 +80,20 @@ def hint(branch_id: str) -> str:
 
 
 def tag(name: str) -> str:
-    return f"{TAGS}/{encode(name)}.json"
+    return f"{TAGS}/{encode(fold(name))}.json"
 
 
 def operation(branch_id: str, operation_id: str) -> str:
     return f"{OPERATIONS}/{branch_id}/{encode(operation_id)}.json"
 
 
-def intent(operation_id: str) -> str:
-    return f"{INTENTS}/{encode(operation_id)}.json"
+def intent(operation_id: str, attempt: str) -> str:
+    """Each attempt at an operation has an intent of its own."""
+    return f"{INTENTS}/{encode(operation_id)}.{attempt}.json"
 
 
-def recovery(operation_id: str) -> str:
-    return f"{RECOVERIES}/{encode(operation_id)}.json"
+def recovery(branch_id: str, operation_id: str) -> str:
+    return f"{RECOVERIES}/{branch_id}/{encode(operation_id)}.json"
 
 
 def definition(definition_id: str) -> str:
@@ -95,3 +114,15 @@ def sink(sink_id: str) -> str:
 
 def table(table_id: str) -> str:
     return f"{TABLES}/{table_id}"
+
+
+_TABLE_FILE = re.compile(
+    rf"{TABLES}/[a-z0-9-]+-[0-9a-f]{{12}}/"
+    r"(data|_deletions|_indices|_versions|_transactions|_sums)/(\.tmp|[^.]).*"
+)
+
+
+def is_table_file(key: str) -> bool:
+    """Whether a file in the folder of tables is of Lance, which calls `.tmp…` what it has not
+    finished, or of Tidelock: others are left alone."""
+    return _TABLE_FILE.fullmatch(key) is not None

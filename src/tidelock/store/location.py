@@ -39,7 +39,7 @@ from obstore.store import MemoryStore, S3Store
 from tidelock.errors import InvalidName, InvalidOption
 from tidelock.model.arguments import check_text
 from tidelock.model.names import suggest
-from tidelock.store.objects import LocalObjects, Objects, ObstoreObjects, check_key
+from tidelock.store.objects import LocalObjects, ObstoreObjects, check_key
 
 Kind = Literal["file", "s3", "memory"]
 DURABILITIES = ("process", "fsync")
@@ -57,8 +57,11 @@ class Location:
     storage_options: Mapping[str, str] = field(repr=False, hash=False)
     lance_root: str = field(repr=False)
 
-    def objects(self, durability: str = "process") -> Objects:
-        """The lake's objects. `fsync` matters to files; S3 is as durable as S3 is."""
+    def objects(
+        self, durability: str = "process", anchor: str | None = None
+    ) -> LocalObjects | ObstoreObjects:
+        """The lake's objects. `fsync` matters to files; S3 is as durable as S3 is. So does
+        `anchor`, the key without which nothing else is written."""
         if durability not in DURABILITIES:
             raise InvalidOption(
                 f"There is no durability {durability!r}. Use one of: {', '.join(DURABILITIES)}.",
@@ -67,7 +70,7 @@ class Location:
             )
         if self.kind == "file":
             _refuse_file(self.uri)
-            return LocalObjects(self.uri, fsync=durability == "fsync")
+            return LocalObjects(self.uri, fsync=durability == "fsync", anchor=anchor)
         if self.kind == "s3":
             return _open_s3(self.uri, self.storage_options)
         store = _memory_store(self.uri)
@@ -77,7 +80,7 @@ class Location:
         """A folder in which processes of one machine can lock files; None where there is none."""
         return f"{self.uri}/{key}" if self.kind == "file" else None
 
-    def table_objects(self, durability: str = "process") -> Objects:
+    def table_objects(self, durability: str = "process") -> LocalObjects | ObstoreObjects:
         """The files that Lance writes, as objects: those of `objects` but for a memory lake."""
         return LocalObjects(self.lance_root) if self.kind == "memory" else self.objects(durability)
 
@@ -283,7 +286,7 @@ def _check_plain_http(options: Mapping[str, str]) -> None:
         )
 
 
-def _open_s3(uri: str, options: Mapping[str, str]) -> Objects:
+def _open_s3(uri: str, options: Mapping[str, str]) -> ObstoreObjects:
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     config = {name: value for name, value in options.items() if name not in _RETRY_OPTIONS}
     try:

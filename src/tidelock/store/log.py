@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tidelock.errors import BranchDeleted, ObjectMissing, StoreError, VersionNotFound
+from tidelock.errors import BranchDeleted, FormatError, ObjectMissing, StoreError, VersionNotFound
 from tidelock.model.commit import BranchRef, Commit, Tables
 from tidelock.store import layout
+from tidelock.store.entries import number_of, numbered
 from tidelock.store.faults import hit
 from tidelock.store.objects import Objects
 from tidelock.store.records import Record, decode, encode
@@ -29,6 +30,8 @@ HINT_EVERY = 8
 WALK_MAX = 64
 """How many records a head may be ahead of its hint before the folder is listed instead."""
 CACHED_VERSIONS_MAX = 128
+FENCE = "fence"
+"""The property of a commit that fences writers off (fences.py)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,6 +46,8 @@ class Head:
     tables: Tables
     time: datetime
     closed: bool = False
+    fence: int = 0
+    """The version of the newest fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +133,11 @@ class Log:
         Raises ObjectExists when another record has that number.
         """
         tables = head.tables
+        fence = head.fence
         for commit in commits:
             tables = tables.after(commit.tables)
-        record = Record(previous=head.record, commits=commits, tables=tables.states())
+            fence = commit.version if FENCE in commit.properties else fence
+        record = Record(head.record, commits, tables.states(), fence)
         hit("publish.before_put")
         began = time.monotonic()
         self._objects.put_new(layout.record(head.branch.id, record.first), encode(record))
@@ -223,7 +230,8 @@ class Log:
         try:
             key = layout.hint(branch.id)
             hint = decode(self._objects.get(key), _Hint, key)
-        except ObjectMissing:
+        except (ObjectMissing, FormatError):
+            # Whatever became of it: it only says where to begin.
             hint = None
         if hint is not None:
             record = self._read(branch.id, hint.record)
@@ -234,11 +242,10 @@ class Log:
         return Head(branch, fork, 0, self.tables_at(branch, fork), time)
 
     def _find_by_listing(self, branch: BranchRef) -> Head | None:
-        infos = self._objects.list(f"{layout.LOG}/{branch.id}")
+        infos = numbered(self._objects, f"{layout.LOG}/{branch.id}")
         if not infos:
             return None
-        number = int(infos[-1].key.rsplit("/", 1)[1].removesuffix(".json"))
-        record = self._read(branch.id, number)
+        record = self._read(branch.id, number_of(infos[-1].key) or 0)
         return _head_at(branch, record) if record else None
 
     def _remember(self, head: Head) -> Head:
@@ -291,4 +298,5 @@ def _head_at(branch: BranchRef, record: Record, tables: Tables | None = None) ->
         tables=tables or Tables.of(record.tables),
         time=newest.time,
         closed=newest.kind == "closed",
+        fence=record.fence,
     )

@@ -25,6 +25,7 @@ from lance.fragment import FragmentMetadata
 from tidelock.errors import CommitConflict
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.store.changes import live_row_ids
+from tidelock.store.damage import is_failure
 from tidelock.store.faults import hit
 from tidelock.store.folding import (
     INDEX_ROWS_MIN,
@@ -162,14 +163,14 @@ class Maintenance:
         self._store = store
         self.head = head
         self.staged = staged
-        self._lapses = store.begin_work(self)
+        self._footing = store.begin_work(self, head)
 
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         self.staged.rebase(tables, "maintenance")
         return (self.staged.change(version, "maintenance"),)
 
     def check(self) -> None:
-        self._store.check_lease(self._lapses)
+        self._store.check_lease(self._footing)
 
     def publish(self, operation: Operation, what: str) -> Commit | None:
         """Publish; None when others rewrote or dropped all of it first, so nothing is left."""
@@ -182,6 +183,7 @@ class Maintenance:
             self._store.actor,
             "maintenance",
             f"{what} of {self.staged.state.name}",
+            names=(self._footing.lease,),
             own_id=True,
         )
         try:
@@ -211,7 +213,9 @@ class Maintainer:
                 rivals = changed[state.id] if self._store.publisher.has_rivals(branch.id) else 0
                 if _due(dataset, state, rivals):
                     self._upkeep(branch, state)
-            except Exception as error:  # noqa: BLE001
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 # The commit that led here stands; the next one finds the same work to do.
                 logger.warning("maintenance of %r was put off: %s", state.name, error)
 
@@ -280,7 +284,8 @@ class Maintainer:
         dataset = self._store.files.read(state)
         work = Maintenance(self._store, head, StagedTable(self._store.files, state, dataset))
         try:
-            yield work
+            with self._store.files.reading(state):
+                yield work
         finally:
             self._store.end_work(work)
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from tidelock.errors import ForeignCommit, ObjectMissing
+from tidelock.errors import CorruptObject, ForeignCommit, ObjectMissing
 from tidelock.model.commit import TableState
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
 from tidelock.store.records import decode, encode
 from tidelock.store.tables import Dataset, fragment_files
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION = 1
 """The HEAD that creating a table leaves: it is empty, and ours."""
+UNKNOWN = 0
+"""No version of Lance's has this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ def _known(store: Store, table_id: str) -> Mirror:
         return decode(store.objects.get(_key(table_id)), Mirror, _key(table_id))
     except ObjectMissing:
         return Mirror(table_id, FIRST_VERSION, FIRST_VERSION)
+    except CorruptObject:
+        # Whatever HEAD is, nobody knows that it is ours.
+        return Mirror(table_id, UNKNOWN, UNKNOWN)
 
 
 def _head(store: Store, table_id: str) -> Dataset:
@@ -83,7 +89,7 @@ def foreign_commit(store: Store, state: TableState) -> Foreign | None:
 
 def foreign_commits(store: Store, states: Iterable[TableState]) -> list[Foreign]:
     """The foreign commits on mirrored tables. Opens no other table."""
-    keys = store.objects.list(layout.MIRRORS)
+    keys = entries(store.objects, layout.MIRRORS)
     mirrored = {info.key.rsplit("/", 1)[1].removesuffix(".json") for info in keys}
     found = [foreign_commit(store, state) for state in states if state.id in mirrored]
     return [foreign for foreign in found if foreign is not None]

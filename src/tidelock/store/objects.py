@@ -43,6 +43,7 @@ from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import (
     InvalidName,
+    LakeRemoved,
     ObjectExists,
     ObjectMissing,
     StoreDenied,
@@ -52,6 +53,7 @@ from tidelock.errors import (
 
 KEY_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
+PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -185,10 +187,13 @@ class LocalObjects:
     name, with every directory above it, is on the disk before the put returns.
     """
 
-    def __init__(self, root: str, *, fsync: bool = False) -> None:
+    def __init__(self, root: str, *, fsync: bool = False, anchor: str | None = None) -> None:
+        """`anchor` is the key of the object without which there is nothing to add to: folders are
+        made for it, and for others only where it is."""
         self.uri = root
         self._root = root + "/"
         self._fsync = fsync
+        self._anchor = None if anchor is None else self._root + anchor
         self._durable_directories: set[str] = set()
 
     def __repr__(self) -> str:
@@ -205,6 +210,20 @@ class LocalObjects:
             if not stat.S_ISREG(status.st_mode):
                 raise _failure(ObjectMissing, self.uri, "get", key, "not found")
             return _read(descriptor, status.st_size)
+        except OSError as error:
+            self._raise(error, "get", key)
+        finally:
+            os.close(descriptor)
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, of which few are in memory at once."""
+        try:
+            descriptor = os.open(self._root + check_key(key), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            self._raise(error, "get", key)
+        try:
+            while piece := os.read(descriptor, PIECE_BYTES):
+                yield piece
         except OSError as error:
             self._raise(error, "get", key)
         finally:
@@ -297,8 +316,7 @@ class LocalObjects:
 
     def _write(self, path: str, data: bytes) -> str:
         """The name of a new file beside the path, with the data in it."""
-        directory = path[: path.rindex("/")]
-        descriptor, unfinished = self._create_beside(directory)
+        descriptor, unfinished = self._create_beside(path)
         try:
             try:
                 written = os.write(descriptor, data)
@@ -313,7 +331,8 @@ class LocalObjects:
             raise
         return unfinished
 
-    def _create_beside(self, directory: str) -> tuple[int, str]:
+    def _create_beside(self, path: str) -> tuple[int, str]:
+        directory = path[: path.rindex("/")]
         while True:
             # Another machine may have the same process id: O_EXCL decides, and we count on.
             unfinished = f"{directory}/#{os.getpid()}{next(_unfinished_numbers)}"
@@ -323,8 +342,17 @@ class LocalObjects:
             except FileExistsError:
                 continue
             except FileNotFoundError:
+                self._refuse_adrift(path)
                 self._durable_directories.clear()
                 os.makedirs(directory, exist_ok=True)
+
+    def _refuse_adrift(self, path: str) -> None:
+        if self._anchor not in (None, path) and not os.path.exists(str(self._anchor)):
+            raise LakeRemoved(
+                f"The lake at {self.uri!r} is not there any more: it was removed, or its disk is "
+                "not mounted. Nothing was written. Bring it back, and open it again.",
+                uri=self.uri,
+            )
 
     def _make_durable(self, directory: str) -> None:
         """Flushes the directory, and those above it once: whoever made them, an object that was
@@ -439,6 +467,14 @@ class ObstoreObjects:
     def get(self, key: str) -> bytes:
         try:
             return bytes(self._store.get(check_key(key)).bytes())
+        except _FAILURES as error:
+            self._raise(error, "get", key)
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The object's bytes, of which few are in memory at once."""
+        try:
+            for piece in self._store.get(check_key(key)).stream(min_chunk_size=PIECE_BYTES):
+                yield bytes(piece)
         except _FAILURES as error:
             self._raise(error, "get", key)
 

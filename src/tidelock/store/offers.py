@@ -153,7 +153,7 @@ class Offers:
             if self._free:
                 return self._free.pop()
             with suppress(OSError):
-                os.makedirs(folder, exist_ok=True)
+                os.mkdir(folder)
             for number in range(FILES_MAX):
                 if number in self._mine:
                     continue

@@ -32,6 +32,10 @@ class Request:
     properties: dict[str, Any]
     lease_until: float
     """When others may have given its files up, by the clock of this machine."""
+    names: tuple[str, ...]
+    """What it relies on, as in Pending."""
+    fence: int
+    """The newest fence when it began."""
     tables: tuple[Appended, ...]
 
 
@@ -56,6 +60,8 @@ class Pending:
     kind: Kind
     message: str
     properties: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """What it relies on: the keys of its lease and its intent, by which it may be fenced off."""
     own_id: bool = False
     """Whether its operation id was made for it, so that no other attempt has it."""
     sealed: bool = False

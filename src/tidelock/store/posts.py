@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 
-from tidelock.errors import ObjectExists, ObjectMissing, StoreError
+from tidelock.errors import CorruptObject, ObjectExists, ObjectMissing, StoreError
 from tidelock.store import layout
+from tidelock.store.entries import numbered
 from tidelock.store.intents import expired, owner_name, store_now
 from tidelock.store.objects import ObjectInfo, Objects
 from tidelock.store.processes import UNKNOWN, has_died, own_process
@@ -117,13 +118,16 @@ class Post:
         return Holder(owner_name(), self._lease_seconds, process=own_process(), since=self._since)
 
     def _newest(self) -> ObjectInfo | None:
-        return max(self._objects.list(self._folder), key=lambda info: info.key, default=None)
+        return max(numbered(self._objects, self._folder), key=lambda info: info.key, default=None)
 
     def _holder(self, info: ObjectInfo) -> Holder | None:
         try:
             return decode(self._objects.get(info.key), Holder, info.key)
         except ObjectMissing:
             return None
+        except CorruptObject:
+            # Whoever it was has the time that we would have.
+            return Holder("somebody", self._lease_seconds)
 
     def _is_free(self, info: ObjectInfo, holder: Holder) -> bool:
         if holder.released or has_died(holder.process):
@@ -131,7 +135,7 @@ class Post:
         return expired(info, holder.lease_seconds, store_now(self._objects))
 
     def _forget_before(self, key: str) -> None:
-        for info in self._objects.list(self._folder):
+        for info in numbered(self._objects, self._folder):
             if info.key < key:
                 with suppress(StoreError):
                     self._objects.delete(info.key)

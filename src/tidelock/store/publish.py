@@ -18,9 +18,9 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tidelock.errors import (
     LeaseLost,
@@ -30,13 +30,16 @@ from tidelock.errors import (
     StoreUnavailable,
     TidelockError,
 )
-from tidelock.model.commit import Commit
+from tidelock.model.commit import BranchRef, Commit
+from tidelock.store import layout
+from tidelock.store.fences import fenced_since, refuse_fenced
 from tidelock.store.handover import Handover, Visit, take_offers
 from tidelock.store.log import GROUP_MAX, Head, Log
 from tidelock.store.offers import Offers
 from tidelock.store.operation_ids import find_commit
 from tidelock.store.pending import Pending
 from tidelock.store.precedence import Precedence
+from tidelock.store.presence import Presence
 from tidelock.store.tables import TableFiles
 from tidelock.store.turns import Turn, Turns
 
@@ -97,7 +100,18 @@ class _Queue:
 
 
 class Publisher:
-    def __init__(self, log: Log, turns: Turns, offers: Offers, files: TableFiles) -> None:
+    def __init__(
+        self,
+        log: Log,
+        turns: Turns,
+        offers: Offers,
+        files: TableFiles,
+        moment: Callable[[datetime], datetime],
+        presence: Presence,
+    ) -> None:
+        """`moment` gives the time for a commit on top of one of another time."""
+        self._moment = moment
+        self._presence = presence
         self._log = log
         self._turns = turns
         self._offers = offers
@@ -148,6 +162,17 @@ class Publisher:
         for before, after in heads:
             self._log.leave_hint(before, after)
         return pending.result()
+
+    def publish_alone(self, branch: BranchRef, pending: Callable[[Head], Pending]) -> Head:
+        """Publish what changes no row, in a record of its own; the head that it makes."""
+        while True:
+            head = self._log.head(branch)
+            one = pending(head)
+            commit = one.committed(head.version + 1, head, (), self._moment(head.time))
+            try:
+                return self._put(head, (commit,))[0]
+            except ObjectExists:
+                continue
 
     def _lead(self, pending: Pending, queue: _Queue, heads: list[tuple[Head, Head]]) -> None:
         """Publish what waits, in a turn, unless whoever had the turn before did."""
@@ -248,13 +273,22 @@ class Publisher:
     def _prepare(self, head: Head, waiting: list[Pending]) -> dict[Pending, Commit]:
         commits: dict[Pending, Commit] = {}
         tables = head.tables
-        moment = max(datetime.now(UTC), head.time)
+        moment = self._moment(head.time)
         operation_ids = set()
         for pending in waiting:
             if pending.operation_id in operation_ids:
                 # The same operation twice in one group: the second finds the first in the log.
                 continue
             version = head.version + len(commits) + 1
+            try:
+                refuse_fenced(self._log, head, pending.base, pending.names)
+            except LeaseLost as error:
+                # Whatever else is unknown: what is not in the log by now never will be.
+                pending.error = error
+                continue
+            except TidelockError as error:
+                _fail(pending, error)
+                continue
             try:
                 pending.staged.check()
                 changes = pending.staged.rebase(tables, version)
@@ -271,14 +305,17 @@ class Publisher:
         return commits
 
     def _settle_lost(self, pending: Pending, error: LeaseLost) -> None:
-        """What others made of sealed work whose writer was given up: published, or unknown yet."""
+        """What others made of sealed work whose writer was given up: published, or discarded, or
+        unknown yet."""
+        discarded = not pending.sealed
         if pending.sealed:
             with suppress(TidelockError):
                 head = self._log.head(pending.base.branch)
                 since = pending.base.version
                 pending.commit = find_commit(self._log, head, pending.operation_id, since)
+                discarded = not fenced_since(self._log, head, since).isdisjoint(pending.names)
         if pending.commit is None:
-            pending.error = _unknown(pending, error.message) if pending.sealed else error
+            pending.error = error if discarded else _unknown(pending, error.message)
 
     def _put(self, head: Head, commits: tuple[Commit, ...]) -> tuple[Head, tuple[Commit, ...]]:
         """One create-only put, repeated as it is while its outcome is unknown.
@@ -296,8 +333,10 @@ class Publisher:
         raise AssertionError("unreachable")
 
     def _put_once(self, head: Head, commits: tuple[Commit, ...]) -> tuple[Head, tuple[Commit, ...]]:
+        below = layout.record(head.branch.id, head.record) if head.record else None
         try:
-            return self._log.append(head, commits), commits
+            with self._presence.on_top_of(below):
+                return self._log.append(head, commits), commits
         except ObjectExists:
             stored = self._log.record_if_ours(head, commits)
             if stored is None:

@@ -148,6 +148,7 @@ class Table:
             storage_options=self.files.location.lance_options,
             fragments=tuple((f.fragment_id, f.count_rows()) for f in self.dataset.get_fragments()),
             schema=self.schema.arrow,
+            checksum=self.files.checksum(self.state.id, self.dataset),
         )
 
     def condition(self, filter: str) -> Filter:

@@ -82,7 +82,8 @@ def _append(path: str, entry: bytes) -> None:
     try:
         file = os.open(path, flags, 0o666)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(os.path.dirname(path))
         file = os.open(path, flags, 0o666)
     try:
         if os.fstat(file).st_size > SHARED_FILE_BYTES_MAX:

@@ -2,11 +2,12 @@
 
 A record holds one or more consecutive commits of one branch and the snapshot after the last:
 
-    {"format": 1, "previous": 41, "commits": [Commit, ...], "tables": [TableState, ...]}
+    {"previous": 41, "commits": [Commit, …], "tables": [TableState, …], "fence": 17, "format": 1}
 
-`previous` is the number of the branch's record before this one (0: there is none). The object's
+`previous` is the number of the branch's record before this one (0: there is none), `fence` the
+version of the newest commit that fences writers off (fences.py; 0: there is none). The object's
 number is the version of its first commit. Records above 16 KiB are Zstandard frames of the same
-JSON; a reader tells them apart by the first byte.
+JSON; a reader tells them apart by the first byte. All end in a checksum (checksums.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from tidelock.errors import CorruptObject, NewerFormat
 from tidelock.model.commit import Commit, Tables, TableState
+from tidelock.store.checksums import check_signed, is_signed, signed
 from tidelock.store.layout import FORMAT
 
 COMPRESS_ABOVE_BYTES = 16 * 1024
@@ -33,6 +35,7 @@ class Record:
     previous: int
     commits: tuple[Commit, ...]
     tables: tuple[TableState, ...]
+    fence: int = 0
     format: int = FORMAT
 
     @property
@@ -53,6 +56,7 @@ class Record:
         raise KeyError(version)
 
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError, MemoryError)
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 _making = threading.Lock()
@@ -61,7 +65,7 @@ crash the interpreter."""
 
 
 def encode(value: object) -> bytes:
-    data = _encoder.encode(value)
+    data = signed(_encoder.encode(value))
     if len(data) > COMPRESS_ABOVE_BYTES:
         size = len(data).to_bytes(4, "little")
         frame = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
@@ -73,13 +77,14 @@ def decode(data: bytes, kind: type[T], key: str) -> T:
     """The value in these bytes; an error names the object when it cannot be trusted."""
     try:
         text = _decompress(data)
+        check_signed(text)
         value: T = (_decoders.get(kind) or _decoder(kind)).decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError) as error:
+    except _UNREADABLE as error:
         newer = _newer_format(data)
         if newer is not None:
             raise _refusal(key, newer) from error
         raise CorruptObject(
-            f"The object {key!r} of this lake cannot be read: {error}. "
+            f"The object {key!r} of this lake cannot be read: {_told(error)}. "
             "Restore it from a copy of the lake; nothing was changed.",
             key=key,
             cause=str(error),
@@ -88,6 +93,10 @@ def decode(data: bytes, kind: type[T], key: str) -> T:
     if found > FORMAT:
         raise _refusal(key, found)
     return value
+
+
+def _told(error: Exception) -> str:
+    return str(error).rstrip(".")
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
@@ -106,8 +115,12 @@ def _decompress(data: bytes) -> bytes:
 
 def _newer_format(data: bytes) -> int | None:
     try:
-        found = msgspec.json.decode(_decompress(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, ValueError):
+        text = _decompress(data)
+        if is_signed(text):
+            # It is of ours, so that it was changed since, its format perhaps.
+            return None
+        found = msgspec.json.decode(text)
+    except _UNREADABLE:
         return None
     number = found.get("format") if isinstance(found, dict) else None
     return number if isinstance(number, int) and number > FORMAT else None

@@ -7,32 +7,55 @@
     its branch is gone                   remove                            orphaned_branch_discarded
     unreadable, or of a newer format     refuse the write, name the file
 
-Invariants: one audit object per operation id, which says whether it was published; a live lease is
-never touched; every step may be repeated by anyone after a crash at any point, and by several
-processes at once.
-Order: publish, audit, remove. A crash after any of them is found again and finished.
+Invariants: one audit object per operation of a branch, which says whether it was published; a live
+lease is never touched; every step may be repeated by anyone after a crash at any point, and by
+several processes at once.
+Order: publish or fence, look, audit, remove. A crash after any of them is found again and finished.
+
+`discarded` is final. Whether a writer is dead cannot be known: it may have been suspended between
+looking at its lease and the put that seals its intent, which then lands after everybody has given
+it up; or it lives, and a clock took a step. So an operation is discarded by a fence (fences.py)
+that names its intent, and only then is the log searched for its commit: what is there was
+published before the fence, and what is not never will be, neither by its writer, whose put loses
+to the fence, nor by a healer that finds the intent again, sealed meanwhile. The pins of what is
+published for others are opened first: garbage collection removes manifests before anything else,
+so that a pin that can be opened has all its files.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from tidelock.errors import BranchDeleted, CommitConflict, ObjectExists
+from tidelock.errors import (
+    BranchDeleted,
+    CommitConflict,
+    CorruptObject,
+    FormatError,
+    LeaseLost,
+    ObjectExists,
+    SnapshotExpired,
+)
 from tidelock.model.commit import BranchRef, Commit, TableChange, Tables
 from tidelock.model.listing import Listing
 from tidelock.store import layout
+from tidelock.store.entries import entries
 from tidelock.store.faults import hit
-from tidelock.store.intents import Intent, expired, now, read_intent, store_now
-from tidelock.store.log import Head
-from tidelock.store.objects import ObjectInfo, Objects
+from tidelock.store.fences import fenced_since, publish_fence
+from tidelock.store.intents import Intent, expired, read_intent, store_now
+from tidelock.store.log import Head, Log
+from tidelock.store.objects import Objects
 from tidelock.store.operation_ids import find_commit
 from tidelock.store.pending import Pending
 from tidelock.store.records import decode, encode
 
 if TYPE_CHECKING:
     from tidelock.store.store import Store
+
+logger = logging.getLogger("tidelock")
 
 Outcome = Literal["rolled_forward", "discarded", "orphaned_branch_discarded"]
 
@@ -107,23 +130,143 @@ def heal(store: Store) -> list[Recovery]:
     """Settle every expired intent. One list, which is empty in the steady state."""
     found = [
         (info, intent)
-        for info in store.objects.list(layout.INTENTS)
+        for info in entries(store.objects, layout.INTENTS)
         if (intent := read_intent(store.objects, info)) is not None
     ]
-    if not any(expired(info, intent.lease_seconds, now()) for info, intent in found):
+    if not any(expired(info, intent.lease_seconds, store.clock.now()) for info, intent in found):
         return []
     moment = store_now(store.objects)
-    return [
-        _settle(store, intent, info)
+    given_up = [
+        _Given(intent, info.key)
         for info, intent in found
         if expired(info, intent.lease_seconds, moment)
     ]
+    refs, all_are_known = _branches(store) if given_up else ({}, True)
+    by_branch: defaultdict[str, list[_Given]] = defaultdict(list)
+    for one in given_up:
+        by_branch[one.intent.branch_id].append(one)
+    settled: list[Recovery] = []
+    for branch_id, intents in by_branch.items():
+        if branch_id in refs or all_are_known:
+            settled.extend(_settle(store, refs.get(branch_id), intents))
+    return settled
 
 
-def _settle(store: Store, intent: Intent, info: ObjectInfo) -> Recovery:
+def _branches(store: Store) -> tuple[dict[str, BranchRef], bool]:
+    """The branches by their ids, and whether that is all of them: of one that is damaged nobody
+    knows the id, so that what is staged for it waits."""
+    try:
+        return {ref.id: ref for ref in store.branches.all_refs()}, True
+    except FormatError:
+        return {ref.id: ref for ref in store.branches.all_refs(whole=False)}, False
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An intent whose writer is given up."""
+
+    intent: Intent
+    key: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.key, self.intent.lease
+
+
+def _settle(store: Store, branch: BranchRef | None, intents: list[_Given]) -> list[Recovery]:
+    """Settle the expired intents of one branch."""
     hit("heal.before_settle")
-    outcome, version = _outcome(store, intent, info.key)
+    try:
+        versions = _publish_or_fence(store, branch, intents)
+    except BranchDeleted:
+        versions = None
     hit("heal.after_settle")
+    settled = []
+    for one in intents:
+        outcome: Outcome = "orphaned_branch_discarded"
+        version = None
+        if versions is not None:
+            version = versions[one.key]
+            outcome = "discarded" if version is None else "rolled_forward"
+        settled.append(_conclude(store, one, outcome, version))
+    return settled
+
+
+def _publish_or_fence(
+    store: Store, branch: BranchRef | None, intents: list[_Given]
+) -> dict[str, int | None] | None:
+    """The versions of what was published, by intent; None if there is no such branch."""
+    if branch is None:
+        return None
+    versions: dict[str, int | None] = {}
+    left = []
+    for one in intents:
+        versions[one.key] = _publish(store, branch, one)
+        if versions[one.key] is None and not _is_fenced(store, branch, one):
+            left.append(one)
+    if left:
+        hit("heal.before_fence")
+        publish_fence(store, branch, [one.key for one in left], "discard what writers left")
+        hit("heal.after_fence")
+        # A writer that was given up too early may have published just before the fence.
+        head = store.log.head(branch)
+        for one in left:
+            versions[one.key] = _version(find(store.log, head, one.intent))
+    return versions
+
+
+def _publish(store: Store, branch: BranchRef, one: _Given) -> int | None:
+    """The version in which an operation is published, if it is or can be."""
+    intent = one.intent
+    head = store.log.head(branch)
+    published = find(store.log, head, intent)
+    if published is not None or intent.sealed is None or _is_fenced(store, branch, one):
+        return _version(published)
+    if not base_holds(intent.sealed, head.tables) or not _can_be_read(store, intent.sealed):
+        return None
+    pending = Pending(
+        SealedWork(intent, store.objects, one.key),
+        head,
+        intent.operation_id,
+        intent.actor,
+        intent.kind,
+        intent.message,
+        intent.properties,
+        names=one.names,
+    )
+    try:
+        return store.publisher.publish(pending).version
+    except (CommitConflict, LeaseLost):
+        return None
+
+
+def find(log: Log, head: Head, intent: Intent) -> Commit | None:
+    return find_commit(log, head, intent.operation_id, intent.base_version)
+
+
+def _version(commit: Commit | None) -> int | None:
+    return None if commit is None else commit.version
+
+
+def _is_fenced(store: Store, branch: BranchRef, one: _Given) -> bool:
+    head = store.log.head(branch)
+    return not fenced_since(store.log, head, one.intent.base_version).isdisjoint(one.names)
+
+
+def _can_be_read(store: Store, sealed: tuple[TableChange, ...]) -> bool:
+    """Whether the pins are there, whatever this handle remembers of them."""
+    for change in sealed:
+        if change.after is not None:
+            store.files.forget(change.after.id)
+            try:
+                store.files.open(change.after.id, change.after.pin)
+            except SnapshotExpired:
+                return False
+    return True
+
+
+def _conclude(store: Store, one: _Given, outcome: Outcome, version: int | None) -> Recovery:
+    intent = one.intent
     recovery = Recovery(
         intent.operation_id,
         outcome,
@@ -131,61 +274,27 @@ def _settle(store: Store, intent: Intent, info: ObjectInfo) -> Recovery:
         intent.actor,
         intent.message,
         version,
-        datetime.now(UTC),
+        store.clock.now(),
         intent.owner,
     )
-    recovery = _audit(store, recovery)
+    recovery = _audit(store, intent.branch_id, recovery)
     hit("heal.after_audit")
-    store.objects.delete(info.key)
+    store.objects.delete(one.key)
     hit("heal.after_remove")
     return recovery
 
 
-def _outcome(store: Store, intent: Intent, key: str) -> tuple[Outcome, int | None]:
-    branch = _branch(store, intent)
-    if branch is None:
-        return "orphaned_branch_discarded", None
-    try:
-        head = store.log.head(branch)
-        published = find_commit(store.log, head, intent.operation_id, intent.base_version)
-        sealed = intent.sealed
-        if published is None and sealed is not None and base_holds(sealed, head.tables):
-            published = _publish(store, intent, key, head)
-    except BranchDeleted:
-        return "orphaned_branch_discarded", None
-    if published is None:
-        return "discarded", None
-    return "rolled_forward", published.version
-
-
-def _publish(store: Store, intent: Intent, key: str, head: Head) -> Commit | None:
-    pending = Pending(
-        SealedWork(intent, store.objects, key),
-        head,
-        intent.operation_id,
-        intent.actor,
-        intent.kind,
-        intent.message,
-        intent.properties,
-    )
-    try:
-        return store.publisher.publish(pending)
-    except CommitConflict:
-        return None
-
-
-def _branch(store: Store, intent: Intent) -> BranchRef | None:
-    refs = (ref for ref in store.branches.all_refs() if ref.id == intent.branch_id)
-    return next(refs, None)
-
-
-def _audit(store: Store, recovery: Recovery) -> Recovery:
-    key = layout.recovery(recovery.operation_id)
+def _audit(store: Store, branch_id: str, recovery: Recovery) -> Recovery:
+    key = layout.recovery(branch_id, recovery.operation_id)
     hit("heal.before_audit")
     try:
         store.objects.put_new(key, encode(recovery))
     except ObjectExists:
-        earlier = decode(store.objects.get(key), Recovery, key)
+        try:
+            earlier = decode(store.objects.get(key), Recovery, key)
+        except CorruptObject:
+            earlier = recovery
+            store.objects.put(key, encode(recovery))
         if earlier.version is not None or recovery.version is None:
             return earlier
         # An earlier attempt of this operation was discarded; this one was published.
@@ -194,10 +303,13 @@ def _audit(store: Store, recovery: Recovery) -> Recovery:
 
 
 def recoveries(store: Store) -> Listing[Recovery]:
-    found = [
-        decode(store.objects.get(info.key), Recovery, info.key)
-        for info in store.objects.list(layout.RECOVERIES)
-    ]
+    found = []
+    for info in entries(store.objects, layout.RECOVERIES, depth=2):
+        try:
+            found.append(decode(store.objects.get(info.key), Recovery, info.key))
+        except CorruptObject as error:
+            # Told for the record: nothing depends on it.
+            logger.warning("%s", error.message)
     return Listing.of(
         "Recoveries",
         sorted(found, key=lambda recovery: recovery.time),

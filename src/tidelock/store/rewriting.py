@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
+from tidelock.store.damage import refuse_damaged
 from tidelock.store.frame_staging import query_failures
 from tidelock.store.frames import spark_schema
 from tidelock.store.lance_input import write_rows
 from tidelock.store.reading import Table
 from tidelock.store.recent import RecentRows
+from tidelock.store.sums import data_files, objects_at, sum_on_executor
 from tidelock.store.tables import (
     Addresses,
     Dataset,
@@ -70,6 +72,7 @@ def rewrite(
         rows, row_ids = known
         written = with_row_ids(files.write(base, rows), row_ids)
     else:
+        files.refuse_damaged(table_id, fragments)
         written, row_ids = _rewrite(base, ids, lambda rows: files.write(base, rows))
     if share:
         for fragment in written:
@@ -123,15 +126,14 @@ def rewrite_on_spark(view: Table, groups: Sequence[Sequence[int]]) -> list[Rewri
     frame = view.engine.get().range(0, count, 1, count)
     with query_failures(view.name):
         found = frame.mapInArrow(task, spark_schema(_REWRITTEN)).toArrow().to_pylist()
-    return [
-        _of(
-            view.dataset,
-            groups[row["group"]],
-            [FragmentMetadata.from_json(json.dumps(one)) for one in json.loads(row["fragments"])],
-            np.frombuffer(row["row_ids"], dtype="<u8").astype(np.uint64),
-        )
-        for row in found
-    ]
+    rewritten = []
+    for row in found:
+        texts = [json.dumps(one) for one in json.loads(row["fragments"])]
+        fragments = [FragmentMetadata.from_json(text) for text in texts]
+        view.files.sums.note(view.state.id, data_files(fragments))
+        row_ids = np.frombuffer(row["row_ids"], dtype="<u8").astype(np.uint64)
+        rewritten.append(_of(view.dataset, groups[row["group"]], fragments, row_ids))
+    return rewritten
 
 
 def rewrite_groups(
@@ -148,10 +150,14 @@ def rewrite_groups(
     options = dict(storage_options) if storage_options else None
 
     def write(rows: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
-        return write_rows(rows, rows.schema, base, storage_options=options)
+        written = write_rows(rows, rows.schema, base, storage_options=options)
+        sum_on_executor(uri, options, written)
+        return written
 
     for batch in batches:
         for number in batch.column(0).to_pylist():
+            old = [base.get_fragment(one).metadata for one in groups[number]]
+            refuse_damaged(objects_at(uri, options), "", uri.rsplit("/", 1)[-1], old)
             fragments, row_ids = _rewrite(base, groups[number], write)
             row = {
                 "group": number,

@@ -185,6 +185,7 @@ class StagedTable:
             changed=self.state.changed if same else version,
             stream=self.state.stream if self.stream is None else self.stream_at(version),
             pruned=max(self.state.pruned, self.pruned),
+            checksum=self.files.checksum(self.state.id, dataset),
         )
         counts = self.counts
         if kind == "maintenance" and after.rows != self.state.rows:

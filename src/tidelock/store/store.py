@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -34,13 +34,17 @@ from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, Tables, TableState
 from tidelock.store import layout
 from tidelock.store.branches import Branches
+from tidelock.store.clock import LakeClock
+from tidelock.store.fences import fenced_since
 from tidelock.store.intents import (
     LEASE_SECONDS,
+    Footing,
     Held,
     HeldIntent,
     Intent,
     Keeper,
     Lease,
+    boot_seconds,
     new_lease_id,
     owner_name,
 )
@@ -51,6 +55,7 @@ from tidelock.store.objects import Objects
 from tidelock.store.offers import Offers
 from tidelock.store.operation_ids import OperationIds, new_operation_id
 from tidelock.store.pending import Pending
+from tidelock.store.presence import Presence
 from tidelock.store.publish import Publisher
 from tidelock.store.reading import Engine
 from tidelock.store.records import decode, encode
@@ -61,6 +66,8 @@ from tidelock.store.transaction import Transaction
 from tidelock.store.turns import Turns
 
 SNAPSHOTS_LEASED_MAX = 1000
+FENCES_LOOKED_BACK = 1000
+"""How many versions, where it is not known which fences there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,16 @@ def lake_info(objects: Objects, uri: str) -> LakeInfo:
         ) from None
 
 
+@dataclass
+class _Begun:
+    """When something came into use."""
+
+    booted: float
+    """As boot_seconds counts, which no step of a clock changes."""
+    since: datetime
+    """The earliest date that the store can have given to what was written since."""
+
+
 class Store:
     def __init__(
         self,
@@ -110,15 +127,19 @@ class Store:
         self.actor = check_text(actor, "An actor")
         self.read_only = read_only
         self.lease_seconds = lease_seconds
+        self.clock = LakeClock(objects)
+        self._presence = Presence(location, objects)
         self.info = lake_info(objects, location.uri)
         self.files = TableFiles(location, durability, self._is_newest)
         self.turns = Turns(location)
         self.log = Log(objects, self.turns.newest)
         self.branches = Branches(objects, self.log)
         offers = Offers(location.shared_folder(layout.OFFERS))
-        self.publisher = Publisher(self.log, self.turns, offers, self.files)
+        self.publisher = Publisher(
+            self.log, self.turns, offers, self.files, self.clock.moment, self._presence
+        )
         self.operation_ids = OperationIds(objects, self.log)
-        self.keeper = Keeper(objects, lease_seconds)
+        self.keeper = Keeper(objects, lease_seconds, self.clock.compare)
         self.maintainer = Maintainer(self)
         self.check_tables: Callable[[Tables], None] = lambda tables: None
         """Asked before a commit that creates or drops tables: an error if what it leaves cannot
@@ -127,7 +148,9 @@ class Store:
         self._closed = False
         self._lease: Held | None = None
         self._lease_lock = threading.Lock()
-        self._began: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._fences: dict[str, int] = {}
+        """For each branch, the newest fence that was looked at."""
+        self._began: weakref.WeakKeyDictionary[object, _Begun] = weakref.WeakKeyDictionary()
         self._began_lock = threading.Lock()
         """Held while it is listed: an entry that comes in between breaks the listing."""
         self._healed: float | None = None
@@ -154,8 +177,11 @@ class Store:
                 "the operation needs none.",
                 operation_id=str(operation_id),
             )
+        fresh = self._lease is None
         self._prepare_to_write()
         head = self.branches.head(branch)
+        if fresh:
+            self._fences[head.branch.id] = head.fence
         earlier = None
         if operation_id is not None:
             earlier = self.operation_ids.claim(head, operation_id)
@@ -169,7 +195,7 @@ class Store:
             earlier=earlier,
             claimed=operation_id is not None,
         )
-        transaction.lapses = self.begin_work(transaction)
+        transaction.footing = self.begin_work(transaction, head)
         return transaction
 
     def after_commits(self, branch: BranchRef, commits: list[Commit]) -> None:
@@ -185,8 +211,9 @@ class Store:
             kind="data",
             message=transaction.message,
             owner=owner_name(),
-            created=datetime.now(UTC),
+            created=self.clock.now(),
             lease_seconds=self.lease_seconds,
+            lease=transaction.footing.lease,
             properties=transaction.properties,
         )
         held = HeldIntent(self.keeper, self.objects, intent)
@@ -201,26 +228,19 @@ class Store:
         self.branches.delete(name, self._close_at)
 
     def _close_at(self, head: Head) -> Head:
-        while True:
-            pending = Pending(
-                _Closing(), head, new_operation_id(head), self.actor, "closed", "delete branch"
-            )
-            moment = max(datetime.now(UTC), head.time)
-            commit = pending.committed(head.version + 1, head, (), moment)
-            try:
-                return self.log.append(head, (commit,))
-            except ObjectExists:
-                ours = self.log.record_if_ours(head, (commit,))
-                if ours is not None:
-                    return ours[0]
-                head = self.log.head(head.branch)
+        def pending(head: Head) -> Pending:
+            operation_id = new_operation_id(head)
+            return Pending(_Closing(), head, operation_id, self.actor, "closed", "delete branch")
+
+        return self.publisher.publish_alone(head.branch, pending)
 
     # Reading
 
     def snapshot_of(self, head: Head) -> Snapshot:
-        return self._leased(
-            Snapshot(self.files, self.engine, head.branch, head.version, head.tables, head.time)
+        snapshot = Snapshot(
+            self.files, self.engine, head.branch, head.version, head.tables, head.time
         )
+        return self._leased(snapshot, head)
 
     def snapshot_at(self, branch: BranchRef, version: int) -> Snapshot:
         time = self.log.commit_at(branch, version).time if version else None
@@ -233,7 +253,7 @@ class Store:
 
     def _is_newest(self, state: TableState) -> bool:
         """Whether a live branch has this pin of the table at its head."""
-        heads = (self.log.head(ref) for ref in self.branches.refs())
+        heads = (self.log.head(ref) for ref in self.branches.refs(whole=False))
         return any(
             found.id == state.id and found.pin == state.pin
             for head in heads
@@ -243,7 +263,7 @@ class Store:
     def branch_of_commit(self, commit: str) -> tuple[BranchRef, int]:
         """The branch and the version that a commit id names."""
         branch_id, _, number = check_text(commit, "A commit id").rpartition("-")
-        refs = [ref for ref in self.branches.all_refs() if ref.id == branch_id]
+        refs = [ref for ref in self.branches.all_refs(whole=False) if ref.id == branch_id]
         if refs and number.isdigit():
             version = int(number)
             if refs[0].fork_version < version <= self.log.newest_version(refs[0]):
@@ -253,11 +273,11 @@ class Store:
             commit=commit,
         )
 
-    def _leased(self, snapshot: Snapshot) -> Snapshot:
+    def _leased(self, snapshot: Snapshot, head: Head | None = None) -> Snapshot:
         self.refuse_unusable()
         self._note(snapshot)
         if not self.read_only:
-            self.ensure_lease()
+            self.ensure_lease(head)
         return snapshot
 
     def snapshots_in_use(self) -> list[Snapshot]:
@@ -284,7 +304,8 @@ class Store:
         return recovered
 
     def refuse_unusable(self) -> None:
-        """A closed handle, or one that came along with a fork, holds no lease."""
+        """A closed handle, or one that came along with a fork, holds no lease, and a lake that is
+        gone has no place for one."""
         if self._closed:
             raise LakeClosed(
                 f"This handle on {self.location.uri!r} was closed. Open the lake again.",
@@ -296,12 +317,14 @@ class Store:
                 "Open the lake in this one.",
                 uri=self.location.uri,
             )
+        self._presence.check()
 
-    def ensure_lease(self) -> None:
+    def ensure_lease(self, head: Head | None = None) -> Held:
+        """The lease of this handle, made now if there is none. `head` was read before."""
         self.refuse_unusable()
         if self._lease is not None:
             self._lease.ensure(self.objects)
-            return
+            return self._lease
         with self._lease_lock:
             if self._lease is None:
                 lease_id = new_lease_id()
@@ -309,15 +332,35 @@ class Store:
                     f"{layout.LEASES}/{lease_id}.json",
                     self.lease_seconds,
                     lambda: self._lease_content(lease_id),
+                    wrote=self.clock.wrote,
                 )
                 self.keeper.hold(held)
                 self._lease = held
+                self._compare_clocks()
+                if head is not None:
+                    # No fence up to there can name it.
+                    self._fences[head.branch.id] = head.fence
+            return self._lease
 
-    def begin_work(self, work: object) -> int:
-        """Note that something is being staged from now on; the lapses of the lease so far."""
-        self.ensure_lease()
+    def _compare_clocks(self) -> None:
+        if self.location.kind != "s3":
+            self.clock.compare()
+            return
+        # Not in the way of what follows: whoever needs to know it waits for it.
+        threading.Thread(target=self.clock.compare, name="tidelock-clock", daemon=True).start()
+
+    def begin_work(self, work: object, head: Head) -> Footing:
+        """Note that something is being staged from now on, on top of a head."""
+        lease = self.ensure_lease()
         self._note(work)
-        return self._lease.lapses if self._lease is not None else 0
+        known = self._fences.get(head.branch.id)
+        if known != head.fence:
+            self._fences[head.branch.id] = head.fence
+            oldest = max(0, head.version - FENCES_LOOKED_BACK) if known is None else known
+            if lease.key in fenced_since(self.log, head, oldest):
+                # Others gave it up, and have removed it: new work must not rely on it.
+                lease.give_up(self.objects)
+        return lease.footing
 
     def end_work(self, work: object) -> None:
         with self._began_lock:
@@ -325,32 +368,36 @@ class Store:
 
     def _note(self, one: object) -> None:
         with self._began_lock:
-            self._began[one] = time.monotonic()
+            self._began[one] = _Begun(boot_seconds(), self.clock.stamp())
 
-    def _in_use(self) -> list[tuple[object, float]]:
+    def _in_use(self) -> list[tuple[object, _Begun]]:
         with self._began_lock:
             return list(self._began.items())
 
-    def check_lease(self, lapses: int) -> None:
+    def check_lease(self, footing: Footing) -> None:
         """LeaseLost when the lease ran out since work began; LakeClosed when it was given up."""
         self.refuse_unusable()
         if self._lease is not None:
-            self._lease.check(lapses)
+            self._lease.check(footing.lapses)
 
-    def lease_until(self, lapses: int) -> float:
+    def lease_until(self, footing: Footing) -> float:
         """When the lease under which work began runs out, as boot_seconds counts; 0 if it has."""
         lease = self._lease
-        return lease.until if lease is not None and lease.lapses == lapses else 0.0
+        return lease.until if lease is not None and lease.lapses == footing.lapses else 0.0
 
     def _lease_content(self, lease_id: str) -> Lease:
-        now = time.monotonic()
+        now, stamp = boot_seconds(), self.clock.stamp()
         in_use = self._in_use()
         # A snapshot needs its pins and nothing else; whoever writes also needs what it staged.
-        writing = (began for one, began in in_use if not isinstance(one, Snapshot))
-        oldest = min(writing, default=now)
+        writing = [began for one, began in in_use if not isinstance(one, Snapshot)]
+        for began in writing:
+            # If the clock went back since it began, its files may be dated before it did.
+            began.since = min(began.since, stamp - timedelta(seconds=now - began.booted))
+        oldest = min((began.booted for began in writing), default=now)
+        since = min((began.since for began in writing), default=None)
         versions = {(one.branch_id, one.version) for one, _ in in_use if isinstance(one, Snapshot)}
-        shown = sorted(versions)[:SNAPSHOTS_LEASED_MAX]
-        return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, tuple(shown))
+        shown = tuple(sorted(versions)[:SNAPSHOTS_LEASED_MAX])
+        return Lease(lease_id, owner_name(), self.lease_seconds, now - oldest, since, shown)
 
     def close(self) -> None:
         if self._closed or self._process != os.getpid():

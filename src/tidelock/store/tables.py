@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,21 +31,38 @@ from tidelock.errors import (
     BrokenInvariant,
     CorruptObject,
     SnapshotExpired,
-    StoreUnavailable,
+    StoreError,
     TidelockError,
 )
 from tidelock.model.commit import TableState
 from tidelock.model.schema import Column, TableSchema
 from tidelock.store import layout
+from tidelock.store.damage import (
+    Damage,
+    check_files,
+    check_index,
+    corrupt,
+    is_failure,
+    is_of_the_store,
+    is_panic,
+    manifest_checksum,
+    manifest_damage,
+    panicked,
+    refuse_damaged,
+    unavailable,
+)
+from tidelock.store.damage import fragment_files as files_of
 from tidelock.store.faults import hit
 from tidelock.store.lance_input import write_rows
 from tidelock.store.location import Location
-from tidelock.store.objects import Objects
 from tidelock.store.recent import RecentRows
+from tidelock.store.sums import Sums, TableObjects, data_files
 
 OPEN_DATASETS_MAX = 1024
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
+LOOKED_INTO_BYTES_MAX = 1024 * 1024 * 1024
+"""How much of a table is read again to find out why reading it failed."""
 
 # Lance has no type stubs: the name says what is meant.
 Dataset: TypeAlias = Any
@@ -76,34 +92,55 @@ class TableFiles:
         self._last: dict[str, int] = {}
         """The pin of each table that was opened last."""
         self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
+        self._plain: dict[str, bool] = {}
+        """Whether the manifests of a table are always written alike."""
         self.recent = RecentRows(location.shared_folder(layout.RECENT_ROWS))
+        self.sums = Sums(location.table_objects(durability))
         self._lock = threading.Lock()
 
     @cached_property
-    def _objects(self) -> Objects:
+    def _objects(self) -> TableObjects:
         return self.location.table_objects()
 
     def uri(self, table_id: str) -> str:
         return self.location.lance_uri(layout.table(table_id))
 
-    def open(self, table_id: str, pin: int) -> Dataset:
-        """The dataset at a pin; SnapshotExpired when garbage collection removed it."""
+    def open(self, table_id: str, pin: int, expected: int = 0) -> Dataset:
+        """The dataset at a pin; SnapshotExpired when garbage collection removed it.
+
+        `expected` is the checksum that its manifest had, 0 if that is not known.
+        """
         with self._lock:
             found = self._open.get((table_id, pin))
             if found is not None:
                 self._open.move_to_end((table_id, pin))
                 return found[0]
             another = self._open.get((table_id, self._last.get(table_id, 0)))
+        key = f"{layout.table(table_id)}/{manifest_file(pin)}"
         try:
             if another is not None:
                 # From another pin of the table it is a third quicker.
                 dataset = another[0].checkout_version(pin)
             else:
                 dataset = self._open_first(table_id, pin)
-        except (ValueError, OSError) as error:
-            raise _open_failed(table_id, pin, error) from error
+            if expected not in (0, self.checksum(table_id, dataset)):
+                raise corrupt(table_id, Damage(key, "damaged", "it is not what was committed"))
+        except BaseException as error:
+            if not is_failure(error) or isinstance(error, TidelockError):
+                raise
+            raise manifest_damage(self._objects, key, error) or _expired(table_id, pin) from error
         self._remember(table_id, dataset, dataset.schema)
         return dataset
+
+    def checksum(self, table_id: str, dataset: Dataset) -> int:
+        """The checksum of a pin's manifest; 0 if it has none that is always the same.
+
+        Lance writes the properties of a table in any order. Ours have none, but a version that
+        somebody else wrote, and that was adopted, may.
+        """
+        if table_id not in self._plain:
+            self._plain[table_id] = not (dataset.config() or dataset.schema.metadata)
+        return manifest_checksum(dataset) if self._plain[table_id] else 0
 
     def any_pin(self, state: TableState) -> Dataset:
         """A pin of a table, whichever is open: to write fragments that belong to none."""
@@ -121,22 +158,57 @@ class TableFiles:
     def read(self, state: TableState) -> Dataset:
         """The dataset of a table in a snapshot, or the error that says what became of it."""
         try:
-            return self.open(state.id, state.pin)
+            return self.open(state.id, state.pin, state.checksum)
         except SnapshotExpired as error:
             raise self._lost(state) from error
 
     @contextmanager
     def reading(self, state: TableState) -> Iterator[None]:
-        """A pin that is open may still lose its files, or its store: Lance's errors for that
-        become ours."""
+        """Whatever fails while rows are read is looked into: what is damaged or gone, and a store
+        that does not answer, is said so. All else is passed on."""
         try:
             yield
-        except (pa.ArrowInvalid, OSError, ValueError) as error:
-            if "not found" in str(error).lower():
-                raise self._lost(state) from error
-            if not isinstance(error, OSError) and "LanceError(IO)" not in str(error):
+        except TidelockError:
+            raise
+        except BaseException as error:
+            if not is_failure(error) or isinstance(error, MemoryError):
                 raise
-            raise _unavailable(f"Lance could not read table {state.name!r}", error) from error
+            found = self._explained(state, error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _explained(self, state: TableState, error: BaseException) -> BaseException:
+        what = f"Lance could not read table {state.name!r}"
+        try:
+            damage = next(self.damaged(state, LOOKED_INTO_BYTES_MAX), None)
+        except StoreError:
+            return unavailable(what, error)
+        except TidelockError as found:
+            return found
+        if damage is not None and damage.what == "missing":
+            return self._lost(state)
+        if damage is not None:
+            return corrupt(state.name, damage)
+        if is_panic(error):
+            return panicked(f"reading table {state.name!r}", error)
+        return unavailable(what, error) if is_of_the_store(error) else error
+
+    def refuse_damaged(self, table_id: str, fragments: Iterable[FragmentMetadata]) -> None:
+        """CorruptObject when files of fragments are not what they were."""
+        refuse_damaged(self._objects, layout.table(table_id) + "/", table_id, fragments)
+
+    def damaged(self, state: TableState, bytes_max: int | None = None) -> Iterator[Damage]:
+        """The files of a pin that are gone or are not what they were."""
+        self.forget(state.id)
+        dataset = self.read(state)
+        root = layout.table(state.id) + "/"
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        found = [check_files(self._objects, root, files_of(fragments), bytes_max)]
+        for one in index_segments(dataset):
+            found.append(check_index(self._objects, root, one.uuid, one.fragments))
+        for damages in found:
+            yield from (damage for damage in damages if damage.what != "unchecked")
 
     def _lost(self, state: TableState) -> TidelockError:
         """The error for a table whose files are gone. Garbage collection keeps what is newest."""
@@ -184,6 +256,7 @@ class TableFiles:
             fragments = write_rows(data, data.schema, base)
         for fragment in fragments:
             with_plain_paths(fragment)
+        self.sums.written(_table_id(base), fragments)
         hit("table.after_write")
         if isinstance(data, pa.Table) and len(fragments) == 1:
             self.recent.keep(data_file(fragments[0]), data)
@@ -196,12 +269,30 @@ class TableFiles:
             dataset = lance.LanceDataset.commit(
                 base, operation, read_version=base.version, detached=True
             )
+        self._finish_sums(table_id, operation)
         hit("table.after_commit")
         if self.durable:
             self._sync_version(table_id, base, dataset)
         # No operation changes the columns of a table.
         self._remember(table_id, dataset, self.arrow_schema(table_id, base))
         return dataset
+
+    def _finish_sums(self, table_id: str, operation: Any) -> None:
+        """See to it that the checksums of the files are kept that an operation adds."""
+        match operation:
+            case Operation.Append():
+                new = data_files(operation.fragments)
+            case Operation.Delete():
+                new = [_deletion_file(fragment) for fragment in operation.updated_fragments]
+            case Operation.Rewrite():
+                new = [f for group in operation.groups for f in data_files(group.new_fragments)]
+            case Operation.CreateIndex():
+                for index in operation.new_indices:
+                    self.sums.begin_index(table_id, str(index.uuid), index.fragment_ids)
+                new = [f"_indices/{index.uuid}" for index in operation.new_indices]
+            case _:
+                raise BrokenInvariant(f"{operation!r} adds files whose checksums nobody keeps.")
+        self.sums.finish(table_id, new)
 
     def append(
         self, table_id: str, base: Dataset, fragments: Iterable[FragmentMetadata]
@@ -221,6 +312,7 @@ class TableFiles:
         that is carried over, which takes as long as the table is large.
         """
         updated, emptied = delete_addresses(base, removed)
+        self.sums.deleted(table_id, updated)
         return self._replace(table_id, base, updated, emptied, added)
 
     def replace_all(
@@ -387,11 +479,19 @@ def data_file(fragment: FragmentMetadata) -> str:
 
 def fragment_files(fragment: FragmentMetadata) -> list[str]:
     """The files of a fragment, relative to its dataset."""
-    files = [f"data/{file._path}" for file in fragment.files]
-    deletion = fragment.deletion_file
-    if deletion is not None:
-        files.append(deletion.path(fragment.id))
+    files = data_files([fragment])
+    if fragment.deletion_file is not None:
+        files.append(_deletion_file(fragment))
     return files
+
+
+def _deletion_file(fragment: FragmentMetadata) -> str:
+    path: str = fragment.deletion_file.path(fragment.id)
+    return path
+
+
+def _table_id(dataset: Dataset) -> str:
+    return str(dataset.uri).rsplit("/", 1)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,37 +539,23 @@ def _lance_failures(dataset: Dataset) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowInvalid) as error:
-        if not isinstance(error, OSError) and "LanceError(IO)" not in str(error):
+        if not is_of_the_store(error):
             raise
         what = f"Lance could not write to {dataset.uri}"
-        raise _unavailable(what, error, "Nothing was published. ") from error
+        raise unavailable(what, error, "Nothing was published. ") from error
     except BaseException as error:
-        # A panic in Rust is no Exception; left alone it would end the thread that publishes.
-        if type(error).__name__ != "PanicException":
+        if not is_panic(error):
             raise
-        raise BrokenInvariant(f"Lance panicked while writing to {dataset.uri}: {error}") from error
+        raise panicked(f"writing to {dataset.uri}", error) from error
 
 
-def _open_failed(table_id: str, pin: int, error: Exception) -> Exception:
-    text = str(error)
-    if "not found" in text.lower() or "does not exist" in text.lower():
-        return SnapshotExpired(
-            f"The data of table {table_id!r} at this snapshot was removed by garbage collection. "
-            "Read a newer version; tag a commit to keep it readable.",
-            table_id=table_id,
-            pin=pin,
-        )
-    return _unavailable(f"Lance could not open table {table_id!r}", error)
-
-
-# Lance names the lines of its own source that an error went through.
-_SOURCE_LINES = re.compile(r",? \S+\.rs:\d+:\d+.*", re.DOTALL)
-
-
-def _unavailable(what: str, error: Exception, then: str = "") -> StoreUnavailable:
-    cause = _SOURCE_LINES.sub("", str(error)).rstrip(". ")
-    told = f"{what}: {cause}. {then}Try again when the store answers."
-    return StoreUnavailable(told, cause=str(error))
+def _expired(table_id: str, pin: int) -> SnapshotExpired:
+    return SnapshotExpired(
+        f"The data of table {table_id!r} at this snapshot was removed by garbage collection. "
+        "Read a newer version; tag a commit to keep it readable.",
+        table_id=table_id,
+        pin=pin,
+    )
 
 
 def _fsync(path: Path) -> None:

@@ -44,7 +44,7 @@ from tidelock.model.zones import UTC
 from tidelock.store import frame_staging, layout, writing
 from tidelock.store.faults import hit
 from tidelock.store.inputs import Input, is_spark_frame, read_input
-from tidelock.store.intents import HeldIntent
+from tidelock.store.intents import Footing, HeldIntent
 from tidelock.store.log import Head
 from tidelock.store.pending import Pending, Request
 from tidelock.store.reading import Table
@@ -89,8 +89,8 @@ class Transaction:
         self._published: list[Commit] = []
         self._closed = False
         self._lock = threading.RLock()
-        self.lapses = 0
-        """How often the lease of the handle had run out when this began."""
+        self.footing = Footing()
+        """The lease of the handle when this began."""
 
     @property
     def commit(self) -> Commit | None:
@@ -337,6 +337,7 @@ class Transaction:
             self._kind(),
             self.message,
             self.properties,
+            names=self._names(),
             own_id=not self._claimed,
             request=self._request,
         )
@@ -370,9 +371,15 @@ class Transaction:
             self.actor,
             self.message,
             self.properties,
-            self._store.lease_until(self.lapses),
+            self._store.lease_until(self.footing),
+            self._names(),
+            self._head.fence,
             tables,
         )
+
+    def _names(self) -> tuple[str, ...]:
+        intent = () if self._intent is None else (self._intent.key,)
+        return self.footing.lease, *intent
 
     def _kind(self) -> Kind:
         changed = self._changed()
@@ -398,7 +405,7 @@ class Transaction:
         return with_frontiers(changes)
 
     def check(self) -> None:
-        self._store.check_lease(self.lapses)
+        self._store.check_lease(self.footing)
         if self._intent is not None:
             self._intent.check()
 

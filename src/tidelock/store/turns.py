@@ -143,7 +143,9 @@ class Turns:
             return _open_file(path)
         except FileNotFoundError:
             with suppress(OSError):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with suppress(FileExistsError):
+                    # Nothing above it: the lake may have been removed.
+                    os.mkdir(os.path.dirname(path))
                 return _open_file(path)
         except OSError:
             pass

@@ -80,7 +80,7 @@ def leave_intent(lake: Path, operation: str, age_seconds: float) -> None:
         created=datetime.now(UTC),
         lease_seconds=60,
     )
-    file = lake / layout.intent(operation)
+    file = lake / layout.intent(operation, "1")
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(encode(intent))
     died = time.time() - age_seconds

@@ -29,6 +29,7 @@ from tests.lakes import (
 
 import tidelock
 from tidelock import Lake, errors
+from tidelock.store.checksums import signed
 from tidelock.store.faults import FaultyStore, armed
 from tidelock.store.objects import Objects
 
@@ -286,7 +287,8 @@ def test_a_collection_that_was_killed_does_not_hold_up_anybody(lake: Lake) -> No
     assert not list(folder.glob("*"))
     with tidelock.open(lake.uri, lease_seconds=0.2) as other:
         held = other._store.objects
-        held.put("_tidelock/collections/dead.json", b'{"lease_seconds": 0.2, "format": 1}')
+        dead = signed(b'{"lease_seconds": 0.2, "format": 1}')
+        held.put("_tidelock/collections/dead.json", dead)
         began = time.monotonic()
         lake.tag("q1")
         lake.create_branch("dev")

@@ -219,6 +219,36 @@ def test_one_operation_id_that_another_handle_publishes_meanwhile_is_one_commit(
     second.close()
 
 
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "left open by a crash"])
+@pytest.mark.parametrize("generations", [1, 2])
+def test_an_operation_id_is_honoured_on_a_fork_that_was_made_later(
+    lake: Lake, settled: bool, generations: int
+) -> None:
+    lake.create_table("t", NUMBERS_DDL)
+    with armed("claim.before_settle", "sleep:0" if settled else "error"):
+        one = append(lake, "t", (1, 1), operation_id="once")
+    append(lake, "t", (2, 2))
+    branch = "main"
+    for number in range(generations):
+        lake.create_branch(f"fork {number}", branch=branch)
+        branch = f"fork {number}"
+        append(lake, "t", (3, 3), branch=branch)
+    for _ in range(2):
+        assert append(lake, "t", (1, 1), operation_id="once", branch=branch) == one
+        assert lake.find_operation("once", branch=branch) == one
+    assert lake.table("t", branch=branch).count() == 2 + generations
+
+
+def test_an_operation_of_the_parent_after_the_fork_is_not_the_forks(lake: Lake) -> None:
+    lake.create_table("t", NUMBERS_DDL)
+    with lake.transaction(operation_id="once") as tx:
+        lake.create_branch("dev")
+        tx.append("t", numbers((1, 1)))
+    assert lake.find_operation("once", branch="dev") is None
+    assert append(lake, "t", (1, 1), operation_id="once", branch="dev") != tx.commit
+    assert lake.table("t", branch="dev").count() == 1
+
+
 def test_an_operation_id_is_per_branch(lake: Lake) -> None:
     lake.create_table("t", NUMBERS_DDL)
     lake.create_branch("dev")

@@ -10,12 +10,14 @@ import sys
 READERS = """
 import sys, threading
 from dataclasses import make_dataclass
+from tidelock.store.checksums import signed
 from tidelock.store.records import decode
 sys.setswitchinterval(1e-6)
 
 def read(kind, start):
+    data = signed(b'{"of": {"name": "a", "parts": [1, 2]}}')
     start.wait()
-    assert decode(b'{"of": {"name": "a", "parts": [1, 2]}}', kind, "k").of.parts == (1, 2)
+    assert decode(data, kind, "k").of.parts == (1, 2)
 
 for number in range(20):
     part = make_dataclass("Part", [("name", str), ("parts", tuple[int, ...])])

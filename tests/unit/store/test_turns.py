@@ -17,6 +17,7 @@ from tidelock.store.turns import WAIT_SECONDS_MAX, WAITERS_MAX, Turns
 
 @pytest.fixture
 def turns(tmp_path: Path) -> Turns:
+    (tmp_path / "_tidelock").mkdir()
     return Turns(locate(tmp_path))
 
 

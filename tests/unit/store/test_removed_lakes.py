@@ -1,0 +1,101 @@
+"""A lake that is removed, replaced or put back while a handle has it open."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lakes import check_log, contents, copy_lake, numbers
+
+import tidelock
+from tidelock import Lake, errors
+
+
+def make(uri: Path, commits: int = 3) -> Lake:
+    lake = tidelock.open(uri, create=True)
+    lake.create_table("events", "id BIGINT, v BIGINT")
+    for number in range(commits):
+        write(lake, number)
+    return lake
+
+
+def write(lake: Lake, number: int) -> None:
+    lake.run(lambda tx: tx.append("events", numbers((number, number))))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with make(tmp_path / "lake") as lake:
+        yield lake
+
+
+WRITES: dict[str, Callable[[Lake], Any]] = {
+    "append": lambda lake: write(lake, 9),
+    "create": lambda lake: lake.create_table("more", "id BIGINT"),
+    "branch": lambda lake: lake.create_branch("dev"),
+    "tag": lambda lake: lake.tag("t"),
+    "hold": lambda lake: lake.hold("h"),
+    "optimize": lambda lake: lake.optimize(),
+    "gc": lambda lake: lake.collect_garbage(),
+}
+
+
+@pytest.mark.parametrize("act", WRITES)
+def test_nothing_is_acknowledged_in_a_lake_that_was_removed(lake: Lake, act: str) -> None:
+    shutil.rmtree(lake.uri)
+    with pytest.raises(errors.LakeRemoved, match="removed, or its disk"):
+        WRITES[act](lake)
+    assert not Path(lake.uri).exists()
+
+
+def test_nothing_is_written_to_where_a_disk_was_mounted(lake: Lake) -> None:
+    shutil.rmtree(lake.uri)
+    Path(lake.uri).mkdir()
+    with pytest.raises(errors.LakeRemoved):
+        write(lake, 9)
+    assert not list(Path(lake.uri).iterdir())
+
+
+def test_a_transaction_that_had_begun_is_not_acknowledged_either(lake: Lake) -> None:
+    with pytest.raises(errors.TidelockError), lake.transaction() as tx:  # noqa: PT012
+        tx.append("events", numbers((9, 9)))
+        shutil.rmtree(lake.uri)
+    assert tx.commit is None
+    assert not Path(lake.uri, "_tidelock", "log").exists()
+
+
+@pytest.mark.parametrize("commits", [0, 3, 4], ids=["empty", "as long", "longer"])
+def test_nothing_is_written_into_another_lake_in_its_place(lake: Lake, commits: int) -> None:
+    shutil.rmtree(lake.uri)
+    with make(Path(lake.uri), commits) as other:
+        before = check_log(other)
+        with pytest.raises(errors.LakeRemoved):
+            write(lake, 9)
+        assert check_log(other) == before
+        write(other, 7)
+        assert len(check_log(other)) == len(before) + 1
+
+
+def test_nothing_is_written_on_top_of_a_backup_that_was_put_back(
+    lake: Lake, tmp_path: Path
+) -> None:
+    backup = copy_lake(lake.uri, tmp_path / "backup")
+    write(lake, 8)
+    shutil.rmtree(lake.uri)
+    copy_lake(backup, lake.uri)
+    with pytest.raises(errors.LakeRemoved, match="open it again"):
+        write(lake, 9)
+    with tidelock.open(lake.uri) as again:
+        write(again, 7)
+        check_log(again)
+        assert contents(again)["events"].total() == 4
+
+
+def test_records_that_were_taken_away_are_missed(lake: Lake) -> None:
+    newest = max(Path(lake.uri, "_tidelock", "log", "main").iterdir())
+    newest.unlink()
+    with pytest.raises(errors.LakeRemoved):
+        write(lake, 9)
