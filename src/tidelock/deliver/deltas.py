@@ -14,10 +14,15 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidelock.store.changes import fragments_by_file, live_row_ids, newly_deleted
+from tidelock.store.changes import fragments_by_file, live_rows, newly_deleted
 from tidelock.store.deletions import ReadBytes
-from tidelock.store.sequences import READ_ROWS, Ids
+from tidelock.store.numbering import is_among
+from tidelock.store.sequences import READ_ROWS, Ids, rows_at_once
 from tidelock.store.tables import Dataset
+from tidelock.store.taking import look_up_rows, take_rows
+
+LOOKED_UP_ROWS_MIN = 16_384
+GROWTH_MAX = 8
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_before", "update_after"
 
@@ -29,44 +34,51 @@ class Side:
     dataset: Dataset | None
     ids: Ids
     fragments: Ids
-    offsets: Ids
+    live: Ids
     """Among the live rows of the fragment."""
+    offsets: Ids
+    """Among all of its rows."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows may be in memory at once."""
+        assert self.dataset is not None
+        fragments = np.unique(self.fragments).tolist()
+        return min(rows_at_once(self.dataset.get_fragment(one)) for one in fragments)
 
     @classmethod
-    def of(cls, dataset: Dataset | None, found: Sequence[tuple[int, Ids, Ids]]) -> Side:
+    def of(cls, dataset: Dataset | None, found: Sequence[tuple[int, Ids, Ids, Ids]]) -> Side:
         empty = np.array([], dtype=np.int64)
-        ids = np.concatenate([one for _, one, _ in found] or [empty])
-        fragments = np.concatenate([np.full(len(one), f) for f, one, _ in found] or [empty])
-        offsets = np.concatenate([one for _, _, one in found] or [empty])
+        ids, live, offsets = (
+            np.concatenate([one[place] for one in found] or [empty]) for place in (1, 2, 3)
+        )
+        fragments = np.concatenate([np.full(len(one[1]), one[0]) for one in found] or [empty])
         order = np.argsort(ids, kind="stable")
-        return cls(dataset, ids[order], fragments[order], offsets[order])
+        return cls(dataset, ids[order], fragments[order], live[order], offsets[order])
 
     def take(self, wanted: Ids, columns: Sequence[str]) -> pa.Table:
         """The rows with these ids, in their order."""
         assert self.dataset is not None
+        if len(self.ids) > LOOKED_UP_ROWS_MIN:
+            owners = np.unique(self.fragments).tolist()
+            return look_up_rows(self.dataset, owners, wanted, columns).drop_columns(["_rowid"])
         places = np.searchsorted(self.ids, wanted)
-        fragments, offsets = self.fragments[places], self.offsets[places]
-        order = np.lexsort((offsets, fragments))
-        parts = []
-        for number in np.unique(fragments):
-            mine = offsets[order][fragments[order] == number]
-            parts.append(_read(self.dataset, int(number), mine, list(columns)))
+        fragments, live, offsets = (
+            one[places] for one in (self.fragments, self.live, self.offsets)
+        )
+        order = np.lexsort((live, fragments))
+        parts: list[pa.RecordBatch] = []
+        for mine in np.split(order, np.flatnonzero(np.diff(fragments[order])) + 1):
+            number = int(fragments[mine[0]])
+            parts.extend(take_rows(self.dataset, number, live[mine], offsets[mine], columns))
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
-        return pa.concat_tables(parts).take(pa.array(back))
+        return pa.Table.from_batches(parts).take(pa.array(back))
 
 
-def _read(dataset: Dataset, fragment_id: int, offsets: Ids, columns: list[str]) -> pa.Table:
-    fragment = dataset.get_fragment(fragment_id)
-    if offsets[-1] - offsets[0] + 1 == len(offsets):
-        return dataset.scanner(
-            columns=columns,
-            fragments=[fragment],
-            scan_in_order=True,
-            offset=int(offsets[0]),
-            limit=len(offsets),
-        ).to_table()
-    return fragment.take(offsets.tolist(), columns=columns)
+def _all(dataset: Dataset, fragment_id: int) -> tuple[int, Ids, Ids, Ids]:
+    ids, offsets = live_rows(dataset, fragment_id)
+    return fragment_id, ids.astype(np.int64), np.arange(len(ids)), offsets
 
 
 @dataclass(frozen=True)
@@ -81,13 +93,13 @@ class Delta:
         found = []
         for file, fragment_id in old.items():
             assert self.before is not None
-            ids = live_row_ids(self.before, fragment_id).astype(np.int64)
             if file not in new:
-                found.append((fragment_id, ids, np.arange(len(ids))))
+                found.append(_all(self.before, fragment_id))
             elif self.after is not None:
-                offsets = newly_deleted(self.read_bytes, self.before, self.after, fragment_id)
-                if len(offsets):
-                    found.append((fragment_id, ids[offsets], offsets))
+                live, offsets = newly_deleted(self.read_bytes, self.before, self.after, fragment_id)
+                if len(live):
+                    ids = live_rows(self.before, fragment_id)[0].astype(np.int64)
+                    found.append((fragment_id, ids[live], live, offsets))
         return Side.of(self.before, found)
 
     @cached_property
@@ -97,8 +109,7 @@ class Delta:
         for file, fragment_id in new.items():
             if file not in old:
                 assert self.after is not None
-                ids = live_row_ids(self.after, fragment_id).astype(np.int64)
-                found.append((fragment_id, ids, np.arange(len(ids))))
+                found.append(_all(self.after, fragment_id))
         return Side.of(self.after, found)
 
     @cached_property
@@ -107,7 +118,8 @@ class Delta:
 
     def places(self) -> Ids:
         """The place of every row: twice that of one that was updated."""
-        times = 1 + np.isin(self.ids, np.intersect1d(self.gone.ids, self.came.ids))
+        both = is_among(self.ids, self.gone.ids) & is_among(self.ids, self.came.ids)
+        times = 1 + both
         return np.repeat(np.arange(len(self.ids), dtype=np.int64), times)
 
     def read(
@@ -115,14 +127,20 @@ class Delta:
     ) -> Iterator[tuple[pa.RecordBatch, Ids]]:
         """The rows of the entries with places in (after, until], operation and row id last."""
         first, last = max(after + 1, 0), min(until + 1, len(self.ids))
-        for begin in range(first, last, READ_ROWS):
-            yield from self._read(columns, begin, min(last, begin + READ_ROWS))
+        sides = [side for side in (self.gone, self.came) if len(side.ids)]
+        rows_max = min((side.rows_at_once for side in sides), default=READ_ROWS)
+        begin, rows = first, rows_max
+        while begin < last:
+            # A lookup reads more than it finds, so for whoever goes on reading they grow.
+            end = min(last, begin + rows)
+            yield from self._read(columns, begin, end)
+            begin, rows = end, min(2 * rows, GROWTH_MAX * rows_max)
 
     def _read(
         self, columns: Sequence[str], begin: int, end: int
     ) -> Iterator[tuple[pa.RecordBatch, Ids]]:
         ids = self.ids[begin:end]
-        went, arrived = np.isin(ids, self.gone.ids), np.isin(ids, self.came.ids)
+        went, arrived = is_among(ids, self.gone.ids), is_among(ids, self.came.ids)
         parts, operations, places, turns = [], [], [], []
         for side, present, alone, paired, turn in (
             (self.gone, went, DELETE, BEFORE, 0),

@@ -104,6 +104,8 @@ class ChangeFeed:
     ) -> None:
         self._store = store
         self._state = state
+        self._last: tuple[int, Delta] | None = None
+        """What was read last: a large commit is read in many parts."""
         dataset = store.files.read(state)
         self._columns = [name for name in dataset.schema.names if not is_hidden(name)]
         fields = [dataset.schema.field(name) for name in self._columns]
@@ -148,10 +150,12 @@ class ChangeFeed:
         for version, change in self._changes:
             if end_of(version) <= after or position_of(version, 0) > until:
                 continue
-            before = change.before and files.read(change.before)
-            now = change.after and files.read(change.after)
+            if self._last is None or self._last[0] != version:
+                before = change.before and files.read(change.before)
+                now = change.after and files.read(change.after)
+                self._last = (version, Delta(files.reader(change.table_id), before, now))
             with files.reading(change.state):
-                yield version, Delta(files.reader(change.table_id), before, now)
+                yield self._last
 
 
 def cut(positions: Iterable[Ids], after: int, end: int, rows_per_chunk: int) -> Iterator[Chunk]:

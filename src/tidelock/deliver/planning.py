@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidelock.deliver.feeds import Feed, Positioned, cut
 from tidelock.deliver.partitions import WHOLE, group_rows, path_of, texts_of
 from tidelock.model.sinks import Chunk, Part
+from tidelock.store.numbering import is_among
 from tidelock.store.sequences import Ids
 
 CHUNKS_PER_PLAN = 200
@@ -116,14 +117,14 @@ def plan_one(
 def plan_noted(feed: Feed, noted: Ids, after: int, rows_per_chunk: int) -> tuple[Chunk, ...]:
     """The chunks of rows that were noted, as far as they are still there."""
     last = int(noted[-1])
-    found = (places[np.isin(places, noted)] for places in feed.positions(after, last))
+    found = (places[is_among(places, noted)] for places in feed.positions(after, last))
     return tuple(cut(found, after, last, rows_per_chunk))
 
 
 def rows_at(feed: Feed, noted: Ids, after: int, until: int) -> Iterator[Positioned]:
     """The rows in (after, until] that were noted, wherever they belong now."""
     for batch, places in feed.read(after, until):
-        mask = np.isin(places, noted)
+        mask = is_among(places, noted)
         if mask.any():
             yield batch.filter(pa.array(mask)), places[mask]
 

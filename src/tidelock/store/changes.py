@@ -19,7 +19,9 @@ from tidelock.model.commit import BranchRef, TableChange
 from tidelock.model.names import fold
 from tidelock.store.deletions import NONE, Offsets, ReadBytes, deleted_offsets, live_positions
 from tidelock.store.log import Log
+from tidelock.store.numbering import is_among
 from tidelock.store.tables import Addresses, Dataset, data_file, numbers
+from tidelock.store.taking import take_rows
 
 WEIGHT = pa.field("_weight", pa.int32(), nullable=False)
 VERSION = pa.field("_version", pa.int64(), nullable=False)
@@ -83,13 +85,9 @@ def diff_batches(
         if name not in new:
             yield from _weighted(_scan(before, fragment_id, names), -1, version)
         elif after is not None:
-            gone = newly_deleted(read, before, after, fragment_id)
-            if len(gone):
-                # Lance takes no rows without columns, which is all that counting them needs.
-                taken = before.schema.names[:1] if names == [] else names
-                rows = before.get_fragment(fragment_id).take(gone.tolist(), columns=taken)
-                rows = rows if names is None else rows.select(names)
-                yield from _weighted(rows.to_batches(), -1, version)
+            live, gone = newly_deleted(read, before, after, fragment_id)
+            rows = take_rows(before, fragment_id, live, gone, names)
+            yield from _weighted(rows, -1, version)
     for name, fragment_id in new.items():
         if name not in old:
             assert after is not None
@@ -111,25 +109,36 @@ def _scan(
     return iter(scanner.to_batches())
 
 
-def newly_deleted(read: ReadBytes, before: Dataset, after: Dataset, fragment_id: int) -> Offsets:
-    """Positions among the rows that are live before, of those that no longer are after."""
+def newly_deleted(
+    read: ReadBytes, before: Dataset, after: Dataset, fragment_id: int
+) -> tuple[Offsets, Offsets]:
+    """Where the rows are that live before and not after: among the rows that live before, and among
+    all of the fragment."""
     old, new = before.get_fragment(fragment_id), after.get_fragment(fragment_id)
     if old.num_deletions == new.num_deletions:
-        return NONE
-    earlier = deleted_offsets(old.metadata, read)
-    gone = np.setdiff1d(deleted_offsets(new.metadata, read), earlier, assume_unique=True)
-    return live_positions(gone, earlier)
+        return NONE, NONE
+    earlier, later = (deleted_offsets(one.metadata, read) for one in (old, new))
+    gone = later[~is_among(later, earlier)]
+    return live_positions(gone, earlier), gone
 
 
 def live_row_ids(dataset: Dataset, fragment_id: int) -> Addresses:
     """The ids of the rows of a fragment that are not deleted."""
+    return live_rows(dataset, fragment_id)[0]
+
+
+def live_rows(dataset: Dataset, fragment_id: int) -> tuple[Addresses, Offsets]:
+    """The ids of the rows of a fragment that are not deleted, and where they are among all."""
     fragment = dataset.get_fragment(fragment_id)
-    scanner = dataset.scanner(columns=[], fragments=[fragment], with_row_id=True)
-    return numbers(scanner.to_table().column("_rowid"))
+    found = dataset.scanner(
+        columns=[], fragments=[fragment], with_row_id=True, with_row_address=True
+    ).to_table()
+    offsets = numbers(found.column("_rowaddr")) & np.uint64(0xFFFFFFFF)
+    return numbers(found.column("_rowid")), offsets.astype(np.int64)
 
 
 def _weighted(
-    batches: Iterator[pa.RecordBatch] | list[pa.RecordBatch], weight: int, version: int
+    batches: Iterator[pa.RecordBatch], weight: int, version: int
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.num_rows:

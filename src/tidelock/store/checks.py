@@ -6,9 +6,10 @@ Cost: nothing of the values is read where Arrow's null counts are enough, but of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -146,19 +147,45 @@ def _rows_inside(array: pa.Array, path: str) -> list[int]:
 
 def check_unique_keys(data: pa.RecordBatch | pa.Table, schema: TableSchema, table: str) -> None:
     """DuplicateKey if two rows have one key. `data` needs only the key's columns."""
-    rows = data.num_rows
-    if rows < 2 or not schema.key:
-        return
-    keys = [_comparable(data.column(name)) for name in schema.key]
+    if schema.key and not are_unique(data, schema.key):
+        repeated = repeated_rows(data, schema.key)
+        shown = data.take(pa.array(repeated.column("first").to_numpy()[:OFFENDERS_MAX]))
+        rows = repeated.column("last").slice(0, OFFENDERS_MAX).to_pylist()
+        raise keys_repeated(shown, schema.key, table, repeated.num_rows, rows)
+
+
+def are_unique(data: pa.RecordBatch | pa.Table, names: Sequence[str]) -> bool:
+    """Whether no two rows have the same values in some columns."""
+    rows: int = data.num_rows
+    if rows < 2:
+        return True
+    keys = [_comparable(data.column(name)) for name in names]
     if rows <= _SMALL_ROWS:
-        if len(set(zip(*(key.to_pylist() for key in keys), strict=True))) == rows:
-            return
-    elif len(keys) == 1 and pa.types.is_integer(keys[0].type):
-        if len(keys[0].unique()) == rows:
-            return
-    elif _groups(keys).num_rows == rows:
-        return
-    raise _duplicate_key(data, keys, schema.key, table)
+        return len(set(zip(*(key.to_pylist() for key in keys), strict=True))) == rows
+    if len(keys) == 1 and pa.types.is_integer(keys[0].type):
+        ordered = np.sort(keys[0].to_numpy())
+        return bool((ordered[1:] != ordered[:-1]).all())
+    return bool(_groups(data, names, []).num_rows == rows)
+
+
+def repeated_rows(data: pa.RecordBatch | pa.Table, names: Sequence[str]) -> pa.Table:
+    """The `first` and the `last` row of each key that occurs more than once, in their order."""
+    groups = _groups(data, names, [("row", "count"), ("row", "min"), ("row", "max")])
+    twice = groups.filter(pc.greater(groups.column("row_count"), 1)).sort_by("row_min")
+    return twice.select(["row_min", "row_max"]).rename_columns(["first", "last"])
+
+
+def last_of_each(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows without those whose key occurs again after them."""
+    if are_unique(rows, names):
+        return rows
+    last = _groups(rows, names, [("row", "max")]).column("row_max").to_numpy()
+    return rows.take(pa.array(np.sort(last)))
+
+
+def comparable_keys(keys: pa.Table) -> Iterator[tuple[object, ...]]:
+    """Each key as a value that equals another one's exactly if the keys are equal."""
+    return zip(*(_comparable(column).to_pylist() for column in keys.columns), strict=True)
 
 
 def _comparable(column: Any) -> Any:
@@ -170,31 +197,34 @@ def _comparable(column: Any) -> Any:
     return column
 
 
-def _groups(keys: list[Any], aggregates: Sequence[Any] = ()) -> pa.Table:
-    names = [str(i) for i in range(len(keys))]
-    rows = pa.table(keys, names=names)
+def _groups(data: Any, names: Sequence[str], aggregates: list[tuple[str, str]]) -> pa.Table:
+    """The rows by their values in some columns, `row` being the position of each."""
+    inside = [str(number) for number in range(len(names))]
+    columns = [_comparable(data.column(name)) for name in names]
+    if aggregates:
+        columns.append(pa.array(np.arange(data.num_rows)))
+    rows = pa.table(columns, names=[*inside, "row"][: len(columns)])
     # One thread: groups keep the order of their first rows, and two are not quicker.
-    return rows.group_by(names, use_threads=False).aggregate(list(aggregates))
+    return rows.group_by(inside, use_threads=False).aggregate(aggregates)
 
 
-def _duplicate_key(data: Any, keys: list[Any], names: tuple[str, ...], table: str) -> DuplicateKey:
-    position = pa.array(range(data.num_rows), pa.int64())
-    names_inside = [str(i) for i in range(len(keys))]
-    groups = (
-        pa.table([*keys, position], names=[*names_inside, "row"])
-        .group_by(names_inside, use_threads=False)
-        .aggregate([("row", "count"), ("row", "min"), ("row", "max")])
-    )
-    twice = groups.filter(pc.greater(groups.column("row_count"), 1)).sort_by("row_min")
-    shown = twice.slice(0, OFFENDERS_MAX)
-    rows = shown.column("row_min").to_pylist()
-    values = [tuple(tell_value(data.column(name)[row]) for name in names) for row in rows]
-    count = f"{twice.num_rows:,} key{'s' if twice.num_rows > 1 else ''}"
+def keys_repeated(
+    keys: pa.RecordBatch | pa.Table,
+    names: Sequence[str],
+    table: str,
+    count: int,
+    rows: list[int],
+) -> DuplicateKey:
+    """The error for so many keys, of which some are shown, with the last row of each."""
+    values = [
+        tuple(tell_value(keys.column(name)[row]) for name in names) for row in range(keys.num_rows)
+    ]
+    told = f"{count:,} key{'s' if count > 1 else ''}"
     return DuplicateKey(
-        f"The data for table {table!r} has {count} ({', '.join(names)}) more than once: "
-        f"{tell_keys(values, twice.num_rows)}. Keep one row for each key.",
+        f"The data for table {table!r} has {told} ({', '.join(names)}) more than once: "
+        f"{tell_keys(values, count)}. Keep one row for each key.",
         table=table,
-        key=names,
+        key=tuple(names),
         values=[key[0] if len(key) == 1 else key for key in values],
-        rows=shown.column("row_max").to_pylist(),
+        rows=rows,
     )

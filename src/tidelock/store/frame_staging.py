@@ -20,7 +20,6 @@ from tidelock.errors import QueryFailed, WrongType
 from tidelock.model.expressions import Assignment
 from tidelock.model.names import quote
 from tidelock.model.types import type_name
-from tidelock.store.checks import check_unique_keys
 from tidelock.store.executor_reads import told_by_worker
 from tidelock.store.frame_writes import (
     FrameTarget,
@@ -39,7 +38,6 @@ from tidelock.store.operations import (
     added_fragments,
     duplicate_key,
     key_present,
-    read_fragments,
     refuse_present,
 )
 from tidelock.store.reading import Engine, Table
@@ -47,6 +45,8 @@ from tidelock.store.refusals import OFFENDERS_MAX
 from tidelock.store.staging import StagedTable
 from tidelock.store.sums import data_files
 from tidelock.store.tables import Addresses, Dataset, TableFiles, numbers
+from tidelock.store.unique_keys import refuse_repeated
+from tidelock.store.wanted_keys import StagedKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +65,7 @@ def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
     source = _Source.of(view, staged.target, fragments)
     source.refuse_duplicates()
     source.refuse_present_in(view.dataset)
-    staged.add(Append(fragments=fragments, keys=source.keys, checked_pin=view.dataset.version))
+    staged.add(Append(fragments=fragments, keys=[source.keys], checked_pin=view.dataset.version))
 
 
 def overwrite_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
@@ -125,9 +125,9 @@ class _Source:
     def rows(self) -> int:
         return sum(self.dataset.get_fragment(one).count_rows() for one in self.own)
 
-    def keys(self) -> Iterator[pa.Table]:
-        for one in self.own:
-            yield read_fragments(self.dataset, [one], self.target.key)
+    @property
+    def keys(self) -> StagedKeys:
+        return StagedKeys(self.dataset, self.own, self.target.key)
 
     def frame(self, columns: Sequence[str] | None = None, ids: Iterable[int] | None = None) -> Any:
         """The rows of some fragments as a frame, with their ids and addresses."""
@@ -146,8 +146,7 @@ class _Source:
         """DuplicateKey when a key occurs twice among these rows."""
         target = self.target
         if self.rows <= DRIVER_KEYS_MAX:
-            keys = read_fragments(self.dataset, self.own, target.key)
-            check_unique_keys(keys, target.schema, target.name)
+            refuse_repeated(target, self.keys)
             return
         names = [quote(name) for name in target.key]
         counted = self.frame(target.key).groupBy(*names).count().where("count > 1")
@@ -159,7 +158,7 @@ class _Source:
         """DuplicateKey when one of these keys is in the table already."""
         target = self.target
         if self.rows <= DRIVER_KEYS_MAX:
-            refuse_present(target, base, read_fragments(self.dataset, self.own, target.key))
+            refuse_present(target, base, self.keys)
             return
         if not base.count_rows():
             return

@@ -32,8 +32,8 @@ from tidelock.store.arrays import (
     match_fields,
     match_names,
 )
-from tidelock.store.checks import check_required, check_unique_keys, check_utf8
-from tidelock.store.chunks import cut, rechunk, unsliced_batch, unsliced_table
+from tidelock.store.checks import check_required, check_utf8
+from tidelock.store.chunks import cut, unsliced_batch, unsliced_table
 from tidelock.store.refusals import (
     unreadable,
     wrong_array,
@@ -43,7 +43,7 @@ from tidelock.store.refusals import (
 )
 from tidelock.store.values import ValuesMisfit, array_of
 
-__all__ = ["Input", "check_unique_keys", "is_spark_frame", "read_input", "rechunk"]
+__all__ = ["Input", "is_spark_frame", "read_input"]
 
 _WRONG_COLUMNS = (AmbiguousField, MissingField, UnknownField)
 # Offsets of strings and lists are 32 bits wide, so larger arrays are converted in pieces.

@@ -1,36 +1,45 @@
 """Finding rows by key.
 
 Owns: the answer to "which of these keys are in the table, and where". Small sets are looked up
-through the key index; large ones by one streaming pass over the key columns. Both read live rows of
-one pin only, so results are right with partial or no index coverage.
+through the key index; large ones by passes over the key columns. Both read live rows of one pin
+only, so results are right with partial or no index coverage.
 Invariant: keys given are unique and have no NULL; the table's keys are unique too, so every key
 matches at most one row.
+Cost: by passes, so long as there are keys and rows in the table together; in memory are the keys of
+one range (wanted_keys.py) and as many rows of the table, and where the matches are.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.store.literals import literals, quote_for_lance
+from tidelock.store.numbering import Numbering, is_among, slabs, whole
 from tidelock.store.tables import Addresses, Dataset, in_parallel, numbers
+from tidelock.store.wanted_keys import (
+    PASS_BATCH_ROWS,
+    GivenKeys,
+    Positions,
+    Range,
+    WantedKeys,
+    divide,
+)
 
 LOOKUP_KEYS_MAX = 20_000
 """Above this, an IN list costs more than a pass over the key columns."""
 LOOKUP_FRACTION_MAX = 0.2
+"""An index that gives a larger part of a table takes longer than reading all of it."""
 LOOKUP_PART_KEYS = 256
 """Lists of more keys than this are looked up in parts, on several cores."""
-
-
-Positions: TypeAlias = npt.NDArray[np.int64]
+DRIVER_SAMPLE_ROWS = 1024
+DRIVERS_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -49,106 +58,133 @@ _NOTHING = np.array([], dtype=np.uint64)
 NO_MATCH = Match(np.array([], dtype=np.int64), _NOTHING, _NOTHING)
 
 
-def match_keys(dataset: Dataset, keys: pa.Table) -> Match:
-    """Match a table of keys (the key columns only) with the rows of a pin."""
-    if keys.num_rows == 0 or dataset.count_rows() == 0:
+def match_keys(dataset: Dataset, keys: pa.Table | WantedKeys) -> Match:
+    """Match keys (the key columns only) with the rows of a pin."""
+    wanted = GivenKeys(keys) if isinstance(keys, pa.Table) else keys
+    if wanted.rows == 0 or dataset.count_rows() == 0:
         return NO_MATCH
-    if keys.num_columns == 1:
-        return _match_single(dataset, keys)
-    return _match_composite(dataset, keys)
-
-
-def _match_single(dataset: Dataset, keys: pa.Table) -> Match:
-    name = keys.column_names[0]
-    wanted = _whole(keys.column(0))
-    found = [
-        batch for batch in _candidates(dataset, keys.column_names, name, wanted) if batch.num_rows
-    ]
-    if not found:
-        return NO_MATCH
-    rows = pa.Table.from_batches(found)
-    positions = pc.index_in(rows.column(name), value_set=wanted)
-    present = pc.is_valid(positions)
-    if not pc.all(present).as_py():
-        rows, positions = rows.filter(present), positions.filter(present)
-    return _match(rows, _whole(positions).to_numpy(zero_copy_only=False))
-
-
-def _match_composite(dataset: Dataset, keys: pa.Table) -> Match:
-    names = keys.column_names
-    # The column with the most distinct values narrows the candidates most.
-    distinct = {name: pc.count_distinct(keys.column(name)).as_py() for name in names}
-    driver = max(names, key=lambda name: distinct[name])
-    wanted = _whole(keys.column(driver).unique())
-    numbered = keys.append_column("_position", pa.array(np.arange(keys.num_rows)))
-    parts = []
-    for batch in _candidates(dataset, names, driver, wanted):
-        candidates = pa.Table.from_batches([batch])
-        candidates = candidates.filter(pc.is_in(candidates.column(driver), value_set=wanted))
-        if candidates.num_rows:
-            parts.append(candidates.join(numbered, keys=names, join_type="inner"))
-    if not parts:
-        return NO_MATCH
-    rows = pa.concat_tables(parts)
-    return _match(rows, _whole(rows.column("_position")).to_numpy())
-
-
-def _candidates(
-    dataset: Dataset, names: list[str], driver: str, wanted: pa.Array
-) -> Iterator[pa.RecordBatch]:
-    few = len(wanted) <= min(LOOKUP_KEYS_MAX, max(64, dataset.count_rows() * LOOKUP_FRACTION_MAX))
-    if few:
-        parts = max(1, min(os.cpu_count() or 1, len(wanted) // LOOKUP_PART_KEYS))
-        lists = [wanted.take(pa.array(range(part, len(wanted), parts))) for part in range(parts)]
-        found = in_parallel(lambda one: _look_up(dataset, names, driver, one), lists)
-        yield from (batch for table in found for batch in table.to_batches())
-        return
-    scanner = dataset.scanner(
-        columns=names,
-        filter=_between(driver, wanted),
-        with_row_id=True,
-        with_row_address=True,
-    )
-    for batch in scanner.to_batches():
-        yield batch.filter(pc.is_in(batch.column(driver), value_set=wanted))
-
-
-def _look_up(dataset: Dataset, names: list[str], driver: str, wanted: pa.Array) -> pa.Table:
-    return dataset.scanner(
-        columns=names, filter=_in_list(driver, wanted), with_row_id=True, with_row_address=True
-    ).to_table()
-
-
-def _match(rows: pa.Table, positions: npt.NDArray[Any]) -> Match:
+    if _are_few(dataset, wanted.rows):
+        parts = _look_up_keys(dataset, wanted)
+    else:
+        parts = [_match_range(dataset, wanted, one) for one in divide(wanted)]
+    found = [part for part in parts if len(part)]
+    if len(found) < 2:
+        return found[0] if found else NO_MATCH
     return Match(
-        positions.astype(np.int64),
+        np.concatenate([part.positions for part in found]),
+        np.concatenate([part.row_ids for part in found]),
+        np.concatenate([part.addresses for part in found]),
+    )
+
+
+def _are_few(dataset: Dataset, keys: int) -> bool:
+    rows: int = dataset.count_rows()
+    return keys <= min(LOOKUP_KEYS_MAX, max(64, rows * LOOKUP_FRACTION_MAX))
+
+
+def _look_up_keys(dataset: Dataset, wanted: WantedKeys) -> list[Match]:
+    """Match few keys, by an IN list for the column that narrows down most."""
+    keys, positions = wanted.within(None)
+    driver = _driver(dataset, keys)
+    parts = max(1, min(os.cpu_count() or 1, keys.num_rows // LOOKUP_PART_KEYS))
+
+    def look_up(part: int) -> Match:
+        chosen = np.arange(part, keys.num_rows, parts)
+        mine = keys if parts == 1 else keys.take(pa.array(chosen))
+        listed = whole(mine.column(driver).unique())
+        rows = _look_up(dataset, keys.column_names, driver, listed)
+        return _match(Numbering(mine), rows, positions[chosen])
+
+    return in_parallel(look_up, range(parts))
+
+
+def _driver(dataset: Dataset, keys: pa.Table) -> str:
+    """The key column to look up by. Where the keys do not tell, a few rows of the table do."""
+    names = keys.column_names
+    if len(names) == 1:
+        return str(names[0])
+    distinct = {name: pc.count_distinct(keys.column(name)).as_py() for name in names}
+    best = [name for name in names if distinct[name] == max(distinct.values())]
+    if len(best) == 1:
+        return str(best[0])
+    place = (dataset.uri, tuple(best))
+    if place not in _drivers:
+        sample = dataset.scanner(columns=best, limit=DRIVER_SAMPLE_ROWS).to_table()
+        _drivers[place] = max(best, key=lambda name: pc.count_distinct(sample.column(name)).as_py())
+        if len(_drivers) > DRIVERS_MAX:
+            _drivers.popitem(last=False)
+    return _drivers[place]
+
+
+_drivers: OrderedDict[tuple[str, tuple[str, ...]], str] = OrderedDict()
+"""What was found for a table; it is a guess in any case, and only costs time where it is wrong."""
+
+
+def _match_range(dataset: Dataset, wanted: WantedKeys, one: Range) -> Match:
+    """Match the keys of one range by a pass over the key columns."""
+    keys, positions = wanted.within(one)
+    if not keys.num_rows:
+        return NO_MATCH
+    numbering = Numbering(keys)
+    batches = _pass(dataset, wanted.names, one)
+    parts = [_match(numbering, rows, positions) for rows in slabs(batches, keys.num_rows)]
+    return Match(
+        np.concatenate([part.positions for part in parts] or [NO_MATCH.positions]),
+        np.concatenate([part.row_ids for part in parts] or [_NOTHING]),
+        np.concatenate([part.addresses for part in parts] or [_NOTHING]),
+    )
+
+
+def _match(numbering: Numbering, rows: pa.Table, positions: Positions) -> Match:
+    """The rows that have a numbered key; `positions` are those of the keys."""
+    if not rows.num_rows:
+        return NO_MATCH
+    found = numbering.find(rows)
+    if found.null_count:
+        present = found.is_valid()
+        rows, found = rows.filter(present), found.filter(present)
+    return Match(
+        positions[whole(found).to_numpy()],
         numbers(rows.column("_rowid")),
         numbers(rows.column("_rowaddr")),
     )
 
 
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
+def _pass(dataset: Dataset, names: Sequence[str], one: Range) -> Iterator[pa.RecordBatch]:
+    """The rows of a table whose value in a column lies in a range."""
+    return iter(
+        dataset.scanner(
+            columns=list(names),
+            filter=one.for_lance(),
+            with_row_id=True,
+            with_row_address=True,
+            batch_size=PASS_BATCH_ROWS,
+            use_scalar_index=_is_narrow(one, dataset.count_rows()),
+        ).to_batches()
+    )
+
+
+def _is_narrow(one: Range, rows: int) -> bool:
+    """Whether a range surely holds a small part of a table's keys, so that an index finds them
+    sooner than reading does."""
+    if not pa.types.is_integer(one.low.type):
+        return False
+    return bool(one.high.as_py() - one.low.as_py() < rows * LOOKUP_FRACTION_MAX)
+
+
+def _look_up(dataset: Dataset, names: Sequence[str], column: str, wanted: pa.Array) -> pa.Table:
+    return dataset.scanner(
+        columns=list(names),
+        filter=_in_list(column, wanted),
+        with_row_id=True,
+        with_row_address=True,
+    ).to_table()
 
 
 def _in_list(name: str, wanted: pa.Array) -> str:
     column = quote_for_lance(name)
-    values = [literal_for_lance(value, wanted.type) for value in wanted.to_pylist()]
-    if len(values) == 1:
-        return f"{column} = {values[0]}"
-    return f"{column} IN ({', '.join(values)})"
-
-
-def _between(name: str, wanted: pa.Array) -> str | None:
-    if pa.types.is_boolean(wanted.type) or pa.types.is_binary(wanted.type):
-        return None
-    bounds = pc.min_max(wanted)
-    low = literal_for_lance(bounds["min"].as_py(), wanted.type)
-    high = literal_for_lance(bounds["max"].as_py(), wanted.type)
-    column = quote_for_lance(name)
-    return f"{column} >= {low} AND {column} <= {high}"
+    values = literals(wanted)
+    return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"
 
 
 def rows_by_id(dataset: Dataset, row_ids: Addresses) -> Addresses:
@@ -161,42 +197,15 @@ def rows_by_id(dataset: Dataset, row_ids: Addresses) -> Addresses:
             columns=[], filter=f"_rowid IN ({listed})", with_row_id=True, with_row_address=True
         )
         return numbers(scanner.to_table().column("_rowaddr"))
-    wanted = pa.array(row_ids)
-    found = []
-    scanner = dataset.scanner(columns=[], with_row_id=True, with_row_address=True)
+    wanted = np.sort(row_ids)
+    found = [_NOTHING]
+    scanner = dataset.scanner(
+        columns=[], with_row_id=True, with_row_address=True, batch_size=PASS_BATCH_ROWS
+    )
     for batch in scanner.to_batches():
-        mask = pc.is_in(batch.column("_rowid"), value_set=wanted)
-        found.append(batch.column("_rowaddr").filter(mask).to_numpy())
-    return np.concatenate(found) if found else _NOTHING
-
-
-def quote_for_lance(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def literal_for_lance(value: Any, kind: pa.DataType) -> str:
-    """A value of a key column as a literal of Lance's filter language."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, decimal.Decimal):
-        return f"CAST('{value:f}' AS DECIMAL({kind.precision}, {kind.scale}))"
-    if isinstance(value, dt.datetime):
-        text = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-        zone = ", 'UTC'" if value.tzinfo else ""
-        return f"arrow_cast('{text.isoformat()}', 'Timestamp(Microsecond, {_zone(zone)})')"
-    if isinstance(value, dt.date):
-        return f"CAST('{value.isoformat()}' AS DATE)"
-    raise TypeError(f"{kind} cannot be part of a key")
-
-
-def _zone(suffix: str) -> str:
-    return 'Some("UTC")' if suffix else "None"
+        mask = is_among(batch.column("_rowid").to_numpy(), wanted)
+        found.append(batch.column("_rowaddr").to_numpy()[mask])
+    return np.concatenate(found)
 
 
 def find_rows(
@@ -217,7 +226,7 @@ def find_rows(
     found = 0
     parts: list[Iterator[pa.RecordBatch]] = []
     if len(present) and dataset.count_rows():
-        parts.append(_candidates(dataset, names, column, present))
+        parts.append(_having(dataset, names, column, present))
     if wanted.null_count:
         scanner = dataset.scanner(
             columns=names,
@@ -235,3 +244,20 @@ def find_rows(
     kinds = [dataset.schema.field(name) for name in columns]
     ids = [pa.field(name, pa.uint64()) for name in extra]
     return pa.Table.from_batches(batches, pa.schema([*kinds, *ids]))
+
+
+def _having(
+    dataset: Dataset, names: list[str], column: str, wanted: pa.Array
+) -> Iterator[pa.RecordBatch]:
+    """The rows whose value in a column is one of the wanted ones."""
+    if _are_few(dataset, len(wanted)):
+        parts = max(1, min(os.cpu_count() or 1, len(wanted) // LOOKUP_PART_KEYS))
+        lists = [wanted.take(pa.array(range(part, len(wanted), parts))) for part in range(parts)]
+        for table in in_parallel(lambda one: _look_up(dataset, names, column, one), lists):
+            yield from table.to_batches()
+        return
+    bounds = pc.min_max(wanted)
+    batches = _pass(dataset, names, Range(column, bounds["min"], bounds["max"], last=True))
+    for rows in slabs(batches, len(wanted)):
+        mask = pc.is_in(rows.column(column), value_set=wanted)
+        yield from rows.filter(mask).to_batches()

@@ -120,17 +120,14 @@ def _delete_stale(
     stale: Sequence[Addresses],
 ) -> Dataset:
     ids = {data_file(f.metadata): f.fragment_id for f in dataset.get_fragments()}
-    addresses: list[int] = []
+    addresses = []
     for group, offsets in zip(groups, stale, strict=True):
-        start = 0
-        for fragment in group.fragments:
-            end = start + fragment.physical_rows
-            fragment_id = ids[data_file(fragment)]
-            addresses.extend(
-                (fragment_id << 32) | (int(o) - start) for o in offsets if start <= o < end
-            )
-            start = end
-    return files.replace_rows(target.id, dataset, np.array(addresses, dtype=np.uint64), [])
+        owners = np.array([ids[data_file(fragment)] for fragment in group.fragments], np.uint64)
+        ends = np.cumsum([fragment.physical_rows for fragment in group.fragments], dtype=np.uint64)
+        places = np.searchsorted(ends, offsets, side="right")
+        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[places]
+        addresses.append((owners[places] << np.uint64(32)) | (offsets - starts))
+    return files.replace_rows(target.id, dataset, np.concatenate(addresses), [])
 
 
 @dataclass

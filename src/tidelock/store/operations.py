@@ -7,7 +7,7 @@ delete finds its rows again by their stable row ids.
 
     operation        may be applied again when another commit changed the table's rows
     Append           yes (its keys are checked again)
-    Upsert           yes (its keys are matched again)
+    Upsert           yes (its keys are matched again; upserts.py)
     Mutation         no: what it read may have changed
     Overwrite        no
 
@@ -16,7 +16,7 @@ After a maintenance commit, which changes no row, every operation may be applied
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,14 +26,11 @@ from lance.fragment import FragmentMetadata
 
 from tidelock.errors import BrokenInvariant, DuplicateKey
 from tidelock.model.schema import TableSchema
-from tidelock.store.keys import Match, Positions, match_keys, rows_by_id
+from tidelock.store.checks import comparable_keys
+from tidelock.store.keys import match_keys, rows_by_id
 from tidelock.store.refusals import OFFENDERS_MAX, tell_keys, tell_value
-from tidelock.store.tables import Addresses, Dataset, TableFiles, with_row_ids
-
-WRITTEN_AHEAD_ROWS_MAX = 64
-"""So few rows are written before their turn, in case that they need not be written again."""
-KEEP_IN_MEMORY_BYTES = 32 * 1024 * 1024
-"""Larger sources are read back from their staged fragments when they are needed again."""
+from tidelock.store.tables import Addresses, Dataset, TableFiles
+from tidelock.store.wanted_keys import GivenKeys, WantedKeys
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,30 @@ class Append:
 
     data: list[pa.Table] = field(default_factory=list)
     fragments: list[FragmentMetadata] = field(default_factory=list)
-    keys: Callable[[], Iterable[pa.Table]] | None = None
-    """The keys of what was written; None when the table has no key."""
+    keys: list[WantedKeys] = field(default_factory=list)
+    """The keys of what was written; none when the table has no key."""
     checked_pin: int | None = None
     """The pin against which the keys were last found to be new."""
+    rows: int = 0
+    size_bytes: int = 0
+    """How much is not written yet."""
     survives_data_changes: bool = True
+    _known: set[tuple[object, ...]] | None = None
+    """The keys of what is not written yet, once somebody asked for them."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Take more rows, before any of them was written."""
+        self.data.append(rows)
+        self.rows += rows.num_rows
+        self.size_bytes += rows.nbytes
+
+    def waiting_keys(self, target: Target) -> set[tuple[object, ...]]:
+        """The keys of what is not written yet, for whoever adds few rows at a time: to compare with
+        all of them each time would take as long as there are rows."""
+        if self._known is None:
+            parts = (comparable_keys(rows.select(target.key)) for rows in self.data)
+            self._known = {key for part in parts for key in part}
+        return self._known
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         if target.schema.key and self.checked_pin != base.version:
@@ -92,65 +108,14 @@ class Append:
             return
         table = self.data[0] if len(self.data) == 1 else pa.concat_tables(self.data)
         if target.schema.key:
-            keys = table.select(target.key)
-            earlier = self.keys
-            self.keys = lambda: [keys, *(earlier() if earlier else ())]
+            self.keys.append(GivenKeys(table.select(target.key)))
         self.fragments.extend(files.write(base, table))
-        self.data = []
+        self.data, self.rows, self.size_bytes, self._known = [], 0, 0, None
 
-    def _all_keys(self, target: Target) -> Iterator[pa.Table]:
-        for table in self.data:
-            yield table.select(target.key)
-        if self.keys is not None:
-            yield from self.keys()
-
-
-@dataclass
-class Upsert:
-    """Insert rows, or replace those that have the same key. `source` gives the rows."""
-
-    source: Callable[[], pa.Table]
-    survives_data_changes: bool = True
-    own_fragments: frozenset[int] = frozenset()
-    """Fragments of earlier chunks of the same input: a match in one is a duplicate key."""
-    _written: tuple[Positions, list[FragmentMetadata]] | None = None
-    """The order in which the rows were written, and as what."""
-
-    def write(self, files: TableFiles, target: Target, base: Dataset) -> None:
-        """Write few rows as they come, before it is known which of them are there already.
-
-        They are written again if some are and some are not, for those that are come first.
-        """
-        rows = self.source()
-        if self._written is None and rows.num_rows <= WRITTEN_AHEAD_ROWS_MAX:
-            self._written = (np.arange(rows.num_rows), files.write(base, rows))
-
-    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        rows = self.source()
-        match = match_keys(base, rows.select(target.key))
-        refuse_repeated(target, rows, match, self.own_fragments)
-        self.own_fragments = frozenset()
-        fragments = self._write(files, base, rows, match)
-        counts.updated += len(match)
-        counts.inserted += rows.num_rows - len(match)
-        if not len(match):
-            result = files.append(target.id, base, fragments)
-        else:
-            result = files.replace_rows(target.id, base, match.addresses, fragments)
-        if rows.nbytes > KEEP_IN_MEMORY_BYTES:
-            added = added_fragments(base, result)
-            self.source = lambda: read_fragments(result, added)
-        return result
-
-    def _write(
-        self, files: TableFiles, base: Dataset, rows: pa.Table, match: Match
-    ) -> list[FragmentMetadata]:
-        order = _replaced_first(match, rows.num_rows)
-        if self._written is None or not np.array_equal(self._written[0], order):
-            if len(match):
-                rows = rows.take(pa.array(order))
-            self._written = (order, files.write(base, rows))
-        return with_row_ids(self._written[1], match.row_ids)
+    def _all_keys(self, target: Target) -> Iterator[WantedKeys]:
+        if self.data:
+            yield GivenKeys(pa.concat_tables([table.select(target.key) for table in self.data]))
+        yield from self.keys
 
 
 @dataclass
@@ -215,25 +180,11 @@ class Overwrite:
         return files.replace_all(target.id, base, self.fragments)
 
 
-def refuse_present(
-    target: Target, base: Dataset, keys: pa.Table, own: frozenset[int] = frozenset()
-) -> None:
+def refuse_present(target: Target, base: Dataset, keys: WantedKeys) -> None:
     """DuplicateKey when one of these keys is in the table already."""
     match = match_keys(base, keys)
     if len(match):
-        refuse_repeated(target, keys, match, own)
-        present = keys.take(pa.array(np.sort(match.positions)))
-        raise key_present(target, present, present.num_rows)
-
-
-def refuse_repeated(target: Target, rows: pa.Table, match: Match, own: frozenset[int]) -> None:
-    """DuplicateKey when a match lies in a fragment that the same input wrote before."""
-    if not own or not len(match):
-        return
-    repeated = np.isin(match.addresses >> np.uint64(32), list(own))
-    if repeated.any():
-        keys = rows.select(target.key).take(pa.array(match.positions[repeated]))
-        raise duplicate_key(target, keys, keys.num_rows, "occurs more than once in the input")
+        raise key_present(target, keys.take(np.sort(match.positions)[:OFFENDERS_MAX]), len(match))
 
 
 def key_present(target: Target, keys: pa.Table, count: int) -> DuplicateKey:
@@ -268,11 +219,3 @@ def read_fragments(
 ) -> pa.Table:
     fragments = [dataset.get_fragment(fragment_id) for fragment_id in ids]
     return dataset.scanner(columns=columns, fragments=fragments).to_table()
-
-
-def _replaced_first(match: Match, count: int) -> Positions:
-    """The positions of rows, those that replace another before the others."""
-    if not len(match):
-        return np.arange(count)
-    others = np.setdiff1d(np.arange(count), match.positions)
-    return np.concatenate([match.positions, others])

@@ -10,6 +10,8 @@ ones; so of two pins of one lineage, the later has no new row at or below the ea
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidelock.store.changes import live_row_ids
-from tidelock.store.tables import Dataset
+from tidelock.store.tables import Addresses, Dataset
+from tidelock.store.taking import look_up_rows
 
 NOTHING = -1
 """The sequence before the first."""
@@ -29,6 +32,11 @@ READ_BYTES = 16 * 1024 * 1024
 BATCHES_PER_SCAN = 4
 """Lance reads all that a scan asks for as fast as it can, and glibc keeps what large reads took for
 each thread that made one."""
+MIXED_ROWS_MIN = 8192
+MIXED_GROWTH_MAX = 8
+"""So many times READ_BYTES may be looked up at once."""
+PINS_REMEMBERED = 16
+ROWS_REMEMBERED_MAX = 4 * 1024 * 1024
 
 Ids = npt.NDArray[np.int64]
 
@@ -52,19 +60,79 @@ def find_stretches(
 
     `newer_than` is the id of a fragment up to which none has such rows.
     """
-    found = []
-    for fragment in dataset.get_fragments():
-        if fragment.fragment_id <= newer_than:
-            continue
-        ids = _ids(dataset, fragment.fragment_id)
-        places = np.flatnonzero(ids > after)
-        ids = ids[places]
-        if len(ids):
-            together = places[-1] - places[0] + 1 == len(places)
-            ascending = bool(together and np.all(ids[1:] > ids[:-1]))
-            first, last = int(ids.min()), int(ids.max())
-            found.append(Stretch((fragment.fragment_id,), first, last, len(ids), ascending))
+    fragments = (one.fragment_id for one in dataset.get_fragments())
+    whole = (_stretch(dataset, one) for one in fragments if one > newer_than)
+    found = [_above(dataset, one, after) for one in whole if one is not None and one.last > after]
     return tuple(_apart(sorted(found, key=lambda one: one.first)))
+
+
+def _stretch(dataset: Dataset, fragment_id: int) -> Stretch | None:
+    """All live rows of a fragment; whoever reads page by page asks for them again and again."""
+    pin = (dataset.uri, dataset.version)
+    with _lock:
+        known = _stretches.setdefault(pin, {})
+        _stretches.move_to_end(pin)
+        if len(_stretches) > PINS_REMEMBERED:
+            _stretches.popitem(last=False)
+    if fragment_id not in known:
+        known[fragment_id] = _stretch_of(fragment_id, live_row_ids(dataset, fragment_id))
+    return known[fragment_id]
+
+
+_stretches: OrderedDict[tuple[str, int], dict[int, Stretch | None]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _stretch_of(fragment_id: int, row_ids: Addresses) -> Stretch | None:
+    if not len(row_ids):
+        return None
+    ids = row_ids.astype(np.int64)
+    ascending = bool(np.all(ids[1:] > ids[:-1]))
+    return Stretch((fragment_id,), int(ids.min()), int(ids.max()), len(ids), ascending)
+
+
+def _above(dataset: Dataset, whole: Stretch, after: int) -> Stretch:
+    """Those rows of a fragment that have a sequence above `after`."""
+    if whole.first > after:
+        return whole
+    ordered = _in_order(dataset, whole.fragments)
+    begin = int(np.searchsorted(ordered.ids, after, side="right"))
+    live = ordered.live[begin:]
+    together = live.max() - live.min() + 1 == len(live)
+    ascending = bool(together and np.all(live[1:] > live[:-1]))
+    return Stretch(whole.fragments, int(ordered.ids[begin]), whole.last, len(live), ascending)
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """The live rows of some fragments in the order of their sequences."""
+
+    ids: Ids
+    live: Ids
+    """Where each is among all of them, fragment by fragment."""
+
+
+def _in_order(dataset: Dataset, fragments: tuple[int, ...]) -> _Ordered:
+    """Asked for each part of a long delivery, and each page: the last answers are kept."""
+    place = (dataset.uri, dataset.version, fragments)
+    with _lock:
+        if place in _orders:
+            _orders.move_to_end(place)
+            return _orders[place]
+    ids = np.concatenate([live_row_ids(dataset, one) for one in fragments]).astype(np.int64)
+    live = np.arange(len(ids))
+    if not np.all(ids[1:] > ids[:-1]):
+        live = np.argsort(ids, kind="stable")
+        ids = ids[live]
+    ordered = _Ordered(ids, live)
+    with _lock:
+        _orders[place] = ordered
+        while sum(len(one.ids) for one in _orders.values()) > ROWS_REMEMBERED_MAX:
+            _orders.popitem(last=False)
+    return ordered
+
+
+_orders: OrderedDict[tuple[str, int, tuple[int, ...]], _Ordered] = OrderedDict()
 
 
 def _apart(found: Sequence[Stretch]) -> Iterator[Stretch]:
@@ -91,15 +159,15 @@ def newest_fragment(dataset: Dataset) -> int:
     return max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1)
 
 
-def _ids(dataset: Dataset, fragment_id: int) -> Ids:
-    return live_row_ids(dataset, fragment_id).astype(np.int64)
-
-
 def sequences_in(dataset: Dataset, stretch: Stretch, after: int, until: int) -> Ids:
     """The sequences of a stretch's live rows in (after, until], in order."""
-    ids = np.concatenate([_ids(dataset, one) for one in stretch.fragments])
-    ids = ids[(ids > after) & (ids <= until)]
-    return ids if stretch.ascending else np.sort(ids)
+    ids = _in_order(dataset, stretch.fragments).ids
+    return ids[slice(*_bounds(ids, max(after, stretch.first - 1), until))]
+
+
+def _bounds(ids: Ids, after: int, until: int) -> tuple[int, int]:
+    begin, end = np.searchsorted(ids, [after, until], side="right")
+    return int(begin), int(end)
 
 
 def read_rows(
@@ -126,12 +194,12 @@ def _read_ascending(
     fragment = dataset.get_fragment(fragment_id)
     begin, end = 0, fragment.count_rows()
     if after >= stretch.first or until < stretch.last or end > stretch.rows:
-        ids = _ids(dataset, fragment_id)
-        places = np.flatnonzero((ids > after) & (ids <= until) & (ids >= stretch.first))
-        if not len(places):
+        ordered = _in_order(dataset, stretch.fragments)
+        first, last = _bounds(ordered.ids, max(after, stretch.first - 1), until)
+        if first == last:
             return
-        begin, end = int(places[0]), int(places[0]) + len(places)
-    rows = _rows_at_once(fragment)
+        begin, end = int(ordered.live[first]), int(ordered.live[last - 1]) + 1
+    rows = rows_at_once(fragment)
     for start in range(begin, end, BATCHES_PER_SCAN * rows):
         scanner = dataset.scanner(
             columns=columns,
@@ -145,7 +213,7 @@ def _read_ascending(
         yield from scanner.to_batches()
 
 
-def _rows_at_once(fragment: Any) -> int:
+def rows_at_once(fragment: Any) -> int:
     """How many rows to read at once, so that rows of any size fit in memory."""
     meta = fragment.metadata
     size_bytes: int = sum(file.file_size_bytes or 0 for file in meta.files)
@@ -156,26 +224,21 @@ def _rows_at_once(fragment: Any) -> int:
 def _read_mixed(
     dataset: Dataset, stretch: Stretch, after: int, until: int, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of fragments whose sequences interleave, looked up in the order of their sequences."""
-    by_fragment = [_ids(dataset, one) for one in stretch.fragments]
-    ids = np.concatenate(by_fragment)
-    owners = np.repeat(np.arange(len(by_fragment)), [len(one) for one in by_fragment])
-    offsets = np.concatenate([np.arange(len(one)) for one in by_fragment])
-    wanted = np.flatnonzero((ids > after) & (ids <= until))
-    wanted = wanted[np.argsort(ids[wanted], kind="stable")]
-    for begin in range(0, len(wanted), READ_ROWS):
-        some = wanted[begin : begin + READ_ROWS]
-        parts, order = [], []
-        for number in np.unique(owners[some]):
-            mine = some[owners[some] == number]
-            fragment = dataset.get_fragment(stretch.fragments[number])
-            places = np.argsort(offsets[mine], kind="stable")
-            parts.append(fragment.take(offsets[mine][places].tolist(), columns=columns))
-            order.append(ids[mine][places])
-        sequences = np.concatenate(order)
-        rows = pa.concat_tables(parts).take(pa.array(np.argsort(sequences, kind="stable")))
-        rows = rows.append_column("_rowid", pa.array(np.sort(sequences).astype(np.uint64)))
-        yield from rows.combine_chunks().to_batches()
+    """Rows of fragments whose sequences interleave, looked up in the order of their sequences.
+
+    Rows that are next to each other by sequence lie far apart, so that a lookup reads more than it
+    finds. For whoever goes on reading, lookups grow as far as memory allows.
+    """
+    ordered = _in_order(dataset, stretch.fragments)
+    begin, end = _bounds(ordered.ids, max(after, stretch.first - 1), until)
+    rows_max = min(rows_at_once(dataset.get_fragment(one)) for one in stretch.fragments)
+    rows = min(rows_max, MIXED_ROWS_MIN)
+    while begin < end:
+        wanted = ordered.ids[begin : min(end, begin + rows)]
+        found = look_up_rows(dataset, stretch.fragments, wanted, columns)
+        for start in range(0, len(wanted), READ_ROWS):
+            yield from found.slice(start, READ_ROWS).combine_chunks().to_batches()
+        begin, rows = begin + len(wanted), min(2 * rows, MIXED_GROWTH_MAX * rows_max)
 
 
 def _with_sequence(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,9 +16,10 @@ from tidelock.model.commit import Kind, TableChange, Tables, TableState
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import PUBLISHING, StreamState
 from tidelock.store.faults import hit
-from tidelock.store.operations import Append, Counts, Operation, Target, Upsert
+from tidelock.store.operations import Append, Counts, Operation, Target
 from tidelock.store.pending import Appended
 from tidelock.store.tables import Dataset, TableFiles, data_file, fragment_text
+from tidelock.store.upserts import Upsert
 
 
 @dataclass
@@ -91,6 +92,11 @@ class StagedTable:
         last = self.operations[-1] if self.pending else None
         return last if isinstance(last, Append) and not last.fragments else None
 
+    def open_upsert(self) -> Upsert | None:
+        """The last operation, when it is an upsert that more rows can still be added to."""
+        last = self.operations[-1] if self.pending else None
+        return last if isinstance(last, Upsert) else None
+
     def latest(self) -> Dataset:
         """The pin with the operations that were applied so far."""
         # Not `or`: a dataset without rows is false.
@@ -109,6 +115,13 @@ class StagedTable:
                 self._current = dataset
                 hit("stage.after_operation")
             return dataset
+
+    def put_in_order(self, found: Dataset, ordered: Dataset) -> Dataset:
+        """Go on from a pin with the same rows as one that was current, unless that moved on."""
+        with self._lock:
+            if self.latest().version == found.version and not self.pending:
+                self._current = ordered
+            return self.current()
 
     def write(self, share: bool) -> None:
         """Do the part of staging that is not done again when the base moves.

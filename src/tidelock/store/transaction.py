@@ -46,6 +46,7 @@ from tidelock.store.faults import hit
 from tidelock.store.inputs import Input, is_spark_frame, read_input
 from tidelock.store.intents import Footing, HeldIntent
 from tidelock.store.log import Head
+from tidelock.store.own_fragments import fold_own
 from tidelock.store.pending import Pending, Request
 from tidelock.store.reading import Table
 from tidelock.store.snapshot import query_tables
@@ -504,7 +505,7 @@ class Transaction:
         )
 
     def _view(self, staged: StagedTable) -> Table:
-        return Table(self._store.files, self._store.engine, staged.state, staged.current(), self)
+        return Table(self._store.files, self._store.engine, staged.state, fold_own(staged), self)
 
     def _unknown(self, name: str) -> TableNotFound:
         try:

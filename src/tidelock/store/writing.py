@@ -2,14 +2,15 @@
 
 Owns: the order of checks and writes for rows that pass through this process. Spark frames are
 staged by frame_staging.py.
-Invariants: input is checked before it is staged; memory is bounded by one chunk when the input is
-a stream, whatever its size.
+Invariants: input is checked before it is staged, but for the keys of a stream, which are compared
+once all of it is written; a stream of any size passes in bounded memory, but for where the rows are
+that it replaces.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -17,72 +18,105 @@ from lance.fragment import FragmentMetadata
 
 from tidelock.errors import InvalidOption, RequiredColumnNull, TidelockError
 from tidelock.model.expressions import Assignment, parse_assignment
+from tidelock.store.checks import check_unique_keys, comparable_keys
+from tidelock.store.chunks import rechunk
 from tidelock.store.frame_staging import find_rows, update_on_spark
-from tidelock.store.inputs import Input, check_unique_keys, rechunk
+from tidelock.store.inputs import Input
 from tidelock.store.keys import match_keys
 from tidelock.store.lance_input import Watched
+from tidelock.store.numbering import is_among
 from tidelock.store.operations import (
     Append,
     Mutation,
     Overwrite,
     Target,
-    Upsert,
     added_fragments,
     duplicate_key,
-    read_fragments,
     refuse_present,
 )
 from tidelock.store.reading import Table
+from tidelock.store.refusals import OFFENDERS_MAX
 from tidelock.store.staging import StagedTable
 from tidelock.store.tables import Addresses, Dataset, TableFiles, numbers, with_row_ids
+from tidelock.store.unique_keys import refuse_repeated
+from tidelock.store.upserts import StagedUpsert, Upsert, without_ids
+from tidelock.store.wanted_keys import GivenKeys, StagedKeys
 
-CHUNK_ROWS_MAX = 1024 * 1024
-CHUNK_BYTES_MAX = 128 * 1024 * 1024
+FEW_ROWS_MAX = 256 * 1024
+FEW_BYTES_MAX = 32 * 1024 * 1024
+"""A stream that ends within these bounds is handled as rows in memory."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
+WAITING_KEYS_MAX = 65_536
+"""So many keys of rows that wait in memory are compared there; of more, the table is asked."""
 
 
 def append_table(staged: StagedTable, table: pa.Table) -> None:
     """Append rows that are in memory: kept until they are needed, so that small appends join."""
     waiting = staged.open_append()
     if staged.state.key:
-        if staged.pending and (waiting is None or staged.applied + 1 < len(staged.operations)):
+        crowded = waiting is not None and waiting.rows + table.num_rows > WAITING_KEYS_MAX
+        alone = staged.applied + 1 == len(staged.operations)
+        if staged.pending and (waiting is None or crowded or not alone):
             staged.current()
             waiting = None
         _refuse_known_keys(staged, waiting, table)
     if waiting is None:
         pin = staged.latest().version if staged.state.key else None
-        staged.add(Append([table], checked_pin=pin))
-    else:
-        waiting.data.append(table)
-        if sum(part.nbytes for part in waiting.data) > PENDING_BYTES_MAX:
-            staged.current()
+        waiting = Append(checked_pin=pin)
+        staged.add(waiting)
+    waiting.add(table)
+    if len(waiting.data) > 1 and waiting.size_bytes > PENDING_BYTES_MAX:
+        staged.current()
 
 
 def _refuse_known_keys(staged: StagedTable, waiting: Append | None, table: pa.Table) -> None:
-    keys = table.select(staged.target.key)
-    check_unique_keys(keys, staged.schema, staged.state.name)
+    target = staged.target
+    keys = GivenKeys(table.select(target.key))
+    refuse_repeated(target, keys)
     if waiting is not None:
-        earlier = [part.select(staged.target.key) for part in waiting.data]
-        check_unique_keys(pa.concat_tables([*earlier, keys]), staged.schema, staged.state.name)
+        new = set(comparable_keys(keys.table))
+        known = waiting.waiting_keys(target)
+        if not known.isdisjoint(new):
+            earlier = [part.select(target.key) for part in waiting.data]
+            check_unique_keys(pa.concat_tables([*earlier, keys.table]), target.schema, target.name)
     with staged.files.reading(staged.state):
-        refuse_present(staged.target, staged.latest(), keys)
+        refuse_present(target, staged.latest(), keys)
+    if waiting is not None:
+        known |= new
 
 
 def append_stream(staged: StagedTable, batches: Iterable[pa.RecordBatch]) -> None:
+    if not staged.state.key:
+        base = staged.current()
+        fragments = write_stream(staged.files, base, staged.target, batches)
+        if fragments:
+            staged.add(Append(fragments=fragments))
+        return
+    rows = _few_or_stream(batches)
+    if isinstance(rows, pa.Table):
+        append_table(staged, rows)
+        return
     base = staged.current()
-    if staged.state.key:
-        fragments, dataset = write_unique(staged, base, batches)
-        own = added_fragments(base, dataset)
-        key = staged.target.key
-        append = Append(
-            fragments=fragments,
-            keys=lambda: (read_fragments(dataset, [one], key) for one in own),
-            checked_pin=base.version,
-        )
-    else:
-        append = Append(fragments=write_stream(staged.files, base, staged.target, batches))
-    if append.fragments:
-        staged.add(append)
+    fragments, keys = write_unique(staged, base, rows)
+    with staged.files.reading(staged.state):
+        refuse_present(staged.target, base, keys)
+    staged.add(Append(fragments=fragments, keys=[keys], checked_pin=base.version))
+
+
+def _few_or_stream(batches: Iterable[pa.RecordBatch]) -> pa.Table | Iterator[pa.RecordBatch]:
+    """The rows of a stream as a table, if they may all be in memory; else as they come."""
+    chunks = rechunk(batches, FEW_ROWS_MAX, FEW_BYTES_MAX)
+    begin = list(islice(chunks, 2))
+    if len(begin) == 1:
+        return begin[0]
+    return _batches(begin, chunks)
+
+
+def _batches(begin: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    while begin:
+        yield from begin.pop(0).to_batches()
+    for chunk in rest:
+        yield from chunk.to_batches()
 
 
 def write_stream(
@@ -102,40 +136,40 @@ def write_stream(
 
 def write_unique(
     staged: StagedTable, base: Dataset, batches: Iterable[pa.RecordBatch]
-) -> tuple[list[FragmentMetadata], Dataset]:
-    """Write a stream whose keys must be new, chunk by chunk, each checked against all before it."""
+) -> tuple[list[FragmentMetadata], StagedKeys]:
+    """Write a stream whose keys must differ. They are compared when all of it is written, for then
+    each has to be looked at once; to compare every part of it with all before it takes longer the
+    more parts there are."""
     files, target = staged.files, staged.target
-    dataset = base
-    fragments: list[FragmentMetadata] = []
-    for chunk in rechunk(batches, CHUNK_ROWS_MAX, CHUNK_BYTES_MAX):
-        keys = chunk.select(target.key)
-        check_unique_keys(keys, target.schema, target.name)
+    fragments = write_stream(files, base, target, batches)
+    dataset = files.append(target.id, base, fragments) if fragments else base
+    keys = StagedKeys(dataset, tuple(added_fragments(base, dataset)), target.key)
+    if fragments:
         with files.reading(staged.state):
-            refuse_present(target, dataset, keys, own=frozenset(added_fragments(base, dataset)))
-        written = files.write(dataset, chunk)
-        dataset = files.append(target.id, dataset, written)
-        fragments.extend(written)
-    return fragments, dataset
+            refuse_repeated(target, keys)
+    return fragments, keys
 
 
 def upsert_table(staged: StagedTable, table: pa.Table) -> None:
-    check_unique_keys(table.select(staged.target.key), staged.schema, staged.state.name)
-    staged.add(Upsert(lambda: table))
+    """Upsert rows that are in memory: kept until they are needed, so that small upserts join."""
+    refuse_repeated(staged.target, GivenKeys(table.select(staged.target.key)))
+    waiting = staged.open_upsert()
+    if waiting is None:
+        waiting = Upsert()
+        staged.add(waiting)
+    waiting.add(table)
+    if len(waiting.tables) > 1 and waiting.size_bytes > PENDING_BYTES_MAX:
+        staged.current()
 
 
 def upsert_stream(staged: StagedTable, batches: Iterable[pa.RecordBatch]) -> None:
-    own: set[int] = set()
-    before = staged.current()
-    for chunk in rechunk(batches, CHUNK_ROWS_MAX, CHUNK_BYTES_MAX):
-        check_unique_keys(chunk.select(staged.target.key), staged.schema, staged.state.name)
-        staged.add(Upsert(_constant(chunk), own_fragments=frozenset(own)))
-        after = staged.current()
-        own.update(added_fragments(before, after))
-        before = after
-
-
-def _constant(table: pa.Table) -> Callable[[], pa.Table]:
-    return lambda: table
+    rows = _few_or_stream(batches)
+    if isinstance(rows, pa.Table):
+        upsert_table(staged, rows)
+        return
+    fragments, _ = write_unique(staged, staged.current(), rows)
+    if fragments:
+        staged.add(StagedUpsert(fragments))
 
 
 def overwrite(staged: StagedTable, given: Input) -> None:
@@ -146,12 +180,11 @@ def _replacement(staged: StagedTable, base: Dataset, given: Input) -> list[Fragm
     files, target = staged.files, staged.target
     if given.table is not None:
         if target.key:
-            check_unique_keys(given.table.select(target.key), target.schema, target.name)
+            refuse_repeated(target, GivenKeys(given.table.select(target.key)))
         return files.write(base, given.table) if given.table.num_rows else []
     if not target.key:
         return write_stream(files, base, target, given.batches())
-    empty = files.replace_all(target.id, base, [])
-    return write_unique(staged, empty, given.batches())[0]
+    return write_unique(staged, base, given.batches())[0]
 
 
 def delete(view: Table, staged: StagedTable, where: str) -> int:
@@ -266,17 +299,14 @@ def required_null(view: Table, column: str, expression: str) -> RequiredColumnNu
 def _refuse_colliding_keys(view: Table, staged: StagedTable, mutation: Mutation) -> None:
     """An update of key columns must leave every key unique."""
     files, target = staged.files, staged.target
-    scratch = files.append(target.id, view.dataset, _without_ids(mutation.fragments))
-    keys = read_fragments(scratch, added_fragments(view.dataset, scratch), target.key)
-    check_unique_keys(keys, target.schema, target.name)
+    scratch = files.append(target.id, view.dataset, without_ids(mutation.fragments))
+    own = added_fragments(view.dataset, scratch)
+    keys = StagedKeys(scratch, tuple(own), target.key)
+    refuse_repeated(target, keys)
     match = match_keys(view.dataset, keys)
-    others = ~np.isin(match.row_ids, mutation.row_ids)
+    others = ~is_among(match.row_ids, np.sort(mutation.row_ids))
     if others.any():
-        taken = keys.take(pa.array(match.positions[others]))
+        taken = keys.take(np.sort(match.positions[others])[:OFFENDERS_MAX])
         raise duplicate_key(
-            target, taken, taken.num_rows, "would occur more than once after this update"
+            target, taken, int(others.sum()), "would occur more than once after this update"
         )
-
-
-def _without_ids(fragments: Sequence[FragmentMetadata]) -> list[FragmentMetadata]:
-    return [dataclasses.replace(fragment, row_id_meta=None) for fragment in fragments]
