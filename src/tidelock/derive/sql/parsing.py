@@ -38,7 +38,7 @@ from tidelock.derive.sql.sources import lake_table, with_ctes
 from tidelock.derive.sql.subqueries import keep
 from tidelock.derive.sql.tidying import tidy
 from tidelock.derive.sql.view import Obstacle, View
-from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
+from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold
 from tidelock.model.query import plan_query as plan_reads
 from tidelock.model.schema import TableSchema
@@ -88,6 +88,9 @@ def _doubting(query: str) -> Iterator[None]:
         yield
     except (InvalidExpression, ColumnNotFound) as error:
         raise _Doubt(error) from None
+    except BrokenInvariant as error:
+        # A bug of ours, which the reason tells; the engine can compute the query all the same.
+        raise _Doubt(InvalidExpression(str(error), query=query)) from error
     except RecursionError:
         deep = "The query is nested too deeply to be read. Split it into several stream tables."
         raise _Doubt(InvalidExpression(deep, query=query)) from None

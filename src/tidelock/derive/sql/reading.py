@@ -10,7 +10,8 @@ Places are lines and columns counted from 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -32,6 +33,8 @@ class _ExactParser(SparkParser):
     FUNCTION_PARSERS = {n: SparkParser.FUNCTION_PARSERS[n] for n in _OWN_SYNTAX}  # noqa: RUF012
     NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
     NO_PAREN_FUNCTION_PARSERS = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}  # noqa: RUF012
+    # `array(a, b)[0]` is an element, and so is `list[0]` of a column with that name.
+    ARRAY_CONSTRUCTORS = {}  # noqa: RUF012
     # A comma binds less than JOIN, and the tree must tell the two apart.
     JOINS_HAVE_EQUAL_PRECEDENCE = False
 
@@ -118,9 +121,31 @@ def read_query(source: Source) -> exp.Expr:
             raise source.error(
                 InvalidExpression, source.place_of(select), "A SELECT names no columns. Name some."
             )
+    _refuse_lost_words(source, tree)
     _settle_units(tree)
     _name_fields(tree)
     return tree
+
+
+_SAID_OTHERWISE = frozenset({"nulls", "first", "last", "position"})
+"""What the tree may say in other words, or need not say."""
+
+
+def _refuse_lost_words(source: Source, tree: exp.Expr) -> None:
+    """A name or value that stands in the text and not in the tree was taken for something else."""
+    told = _names_and_values(_EXACT.tokenize(text_of(tree)))
+    lost = [one for one in _names_and_values(source.tokens) - told if one not in _SAID_OTHERWISE]
+    if lost:
+        raise source.error(
+            InvalidExpression,
+            (1, 1),
+            f"the meaning of {', '.join(sorted(lost))} is not understood.",
+        )
+
+
+def _names_and_values(tokens: Iterable[Token]) -> Counter[str]:
+    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
+    return Counter(fold(token.text) for token in tokens if token.token_type in kinds)
 
 
 _QUANTIFIERS = (TokenType.ALL, TokenType.DISTINCT)

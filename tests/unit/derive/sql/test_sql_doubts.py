@@ -7,7 +7,7 @@ from tests.unit.derive.sql.outlines import SCHEMAS, read, shape
 
 from tidelock.derive.sql.operators import Aggregate, walk
 from tidelock.derive.sql.parsing import parse_view, read_view
-from tidelock.derive.sql.reading import Source, read_query
+from tidelock.derive.sql.reading import Source, _refuse_lost_words, read_query
 from tidelock.errors import InvalidExpression, TableNotFound
 from tidelock.model.ddl import parse_schema
 
@@ -115,3 +115,26 @@ def test_count_of_several_columns_counts_rows_in_which_none_is_null() -> None:
 )
 def test_subqueries_that_are_kept_by_delta(query: str) -> None:
     assert read(query).obstacles == ()
+
+
+@pytest.mark.parametrize(
+    "element", ["array(name, 'b')[0]", "more.list[0]", "filter(tags, x -> true)[0]"]
+)
+def test_an_element_of_an_array_is_one(element: str) -> None:
+    schemas = {
+        "t": parse_schema("name STRING, tags ARRAY<STRING>, more STRUCT<list: ARRAY<STRING>>")
+    }
+    view = parse_view(f"SELECT {element} AS x FROM t", schemas)
+    assert view.root is not None
+    assert "[0]" in repr(view.root)
+
+
+def test_no_word_of_a_query_is_lost() -> None:
+    # What reads `array(...)[0]` as an array of 0 loses `name`.
+    for query in (
+        "SELECT all, name FROM customers",
+        "SELECT id FROM customers WHERE name LIKE 'x'",
+    ):
+        read_query(Source(query))
+    with pytest.raises(InvalidExpression, match="not understood"):
+        _refuse_lost_words(Source("SELECT id, name FROM t"), read_query(Source("SELECT id FROM t")))
