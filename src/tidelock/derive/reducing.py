@@ -26,6 +26,8 @@ KEYS_MAX = 200_000
 """Above this many values the engine reads the table. Below, even where the values are found by a
 pass over the table, that costs less than the engine's own scan of it."""
 ROWS_MAX = 500_000
+WHOLE_ROWS_MAX = 2_000
+"""A table of at most this many rows is read here rather than by the engine."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,13 @@ def reduce(
             if (option.leaf, option.column) not in refused
         ]
         if not options:
-            loaded.update(dict.fromkeys(waiting))
-            break
+            # What nothing leads to; what it leads to is known once it is read.
+            near = next((leaf for leaf in waiting if _is_small(leaves(leaf))), None)
+            if near is None:
+                loaded.update(dict.fromkeys(waiting))
+                break
+            loaded[near] = may_pass(_whole(leaves(near)), traced.tests_of(near))
+            continue
         best = min(options, key=lambda o: (o.column not in leaves(o.leaf).key, len(o.values)))
         rows = _look_up(leaves(best.leaf), best)
         if rows is None:
@@ -134,6 +141,14 @@ def _look_up(leaf: Leaf, option: _Option) -> pa.Table | None:
     if values is None or len(values) > KEYS_MAX:
         return None
     return find_rows(leaf.dataset, option.column, values, leaf.columns, ROWS_MAX)
+
+
+def _is_small(leaf: Leaf) -> bool:
+    return int(leaf.dataset.count_rows()) <= WHOLE_ROWS_MAX
+
+
+def _whole(leaf: Leaf) -> pa.Table:
+    return leaf.dataset.scanner(columns=list(leaf.columns)).to_table()
 
 
 def _narrow(rows: pa.Table, option: _Option) -> pa.Table:
