@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 from tidelock.derive.sql.building import exactly, passing, with_columns
@@ -88,7 +89,7 @@ def _doubting(query: str) -> Iterator[None]:
         yield
     except (InvalidExpression, ColumnNotFound) as error:
         raise _Doubt(error) from None
-    except BrokenInvariant as error:
+    except (BrokenInvariant, SqlglotError) as error:
         # A bug of ours, which the reason tells; the engine can compute the query all the same.
         raise _Doubt(InvalidExpression(str(error), query=query)) from error
     except RecursionError:

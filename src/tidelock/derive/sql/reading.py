@@ -149,6 +149,15 @@ def _names_and_values(tokens: Iterable[Token]) -> Counter[str]:
 
 
 _QUANTIFIERS = (TokenType.ALL, TokenType.DISTINCT)
+_BEFORE_VALUES = frozenset(
+    {
+        *(TokenType.SELECT, TokenType.WHERE, TokenType.ON, TokenType.HAVING, TokenType.DOT),
+        *(TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.COMMA, TokenType.L_PAREN),
+        *(TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.CASE, TokenType.WHEN),
+        *(TokenType.THEN, TokenType.ELSE, TokenType.PLUS, TokenType.DASH, TokenType.SLASH),
+        *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE),
+    }
+)
 _AROUND_NAMES = (
     (TokenType.SELECT, TokenType.COMMA),
     (TokenType.L_PAREN, TokenType.COMMA),
@@ -157,14 +166,15 @@ _AROUND_NAMES = (
 
 
 def _with_names(tokens: list[Token]) -> list[Token]:
-    """ALL and DISTINCT are names where nothing follows that they could be said of, as in Spark."""
+    """ALL and DISTINCT are names where nothing follows that they could be said of, and AS where a
+    value must follow, as in Spark."""
     named = list(tokens)
     for position in range(1, len(tokens) - 1):
         before, token, after = tokens[position - 1 : position + 2]
-        if token.token_type not in _QUANTIFIERS:
-            continue
         around = (before.token_type, after.token_type)
-        if around in _AROUND_NAMES:
+        quantifier = token.token_type in _QUANTIFIERS and around in _AROUND_NAMES
+        alias = token.token_type is TokenType.ALIAS and before.token_type in _BEFORE_VALUES
+        if quantifier or alias:
             named[position] = Token(
                 TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end
             )

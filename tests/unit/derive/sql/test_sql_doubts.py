@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.derive.sql.outlines import SCHEMAS, read, shape
 
-from tidelock.derive.sql.operators import Aggregate, walk
+from tidelock.derive.sql.operators import Aggregate, scans, walk
 from tidelock.derive.sql.parsing import parse_view, read_view
 from tidelock.derive.sql.reading import Source, _refuse_lost_words, read_query
 from tidelock.errors import InvalidExpression, TableNotFound
@@ -138,3 +138,19 @@ def test_no_word_of_a_query_is_lost() -> None:
         read_query(Source(query))
     with pytest.raises(InvalidExpression, match="not understood"):
         _refuse_lost_words(Source("SELECT id, name FROM t"), read_query(Source("SELECT id FROM t")))
+
+
+def test_a_column_may_be_called_as() -> None:
+    schemas = {"t": parse_schema("`as` INT, x INT")}
+    for query in (
+        "SELECT as, x FROM t",
+        "SELECT as + 1 AS q, x AS as FROM t",
+        "SELECT sum(as) AS q, max(t.as) AS m FROM t WHERE x > as AND as = 1",
+    ):
+        view = parse_view(query, schemas)
+        assert view.root is not None
+        assert ("c1", "as") in [pair for one in scans(view.root) for pair in one.columns]
+
+
+def test_what_cannot_be_read_back_is_a_doubt() -> None:
+    assert read_view("SELECT call(id) AS q FROM customers", SCHEMAS).obstacles
