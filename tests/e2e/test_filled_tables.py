@@ -109,7 +109,7 @@ ANEW = [
     "SELECT * EXCEPT (d.g) FROM names",
     "SELECT x AS y FROM (VALUES (1) AS v(x)) UNION ALL TABLE one",
     "SELECT * FROM ab PIVOT (sum(b) * 2 AS d FOR a IN (1 AS one, 2 AS two))",
-    "SELECT arrays_zip(array(a), array(a) AS b) AS z FROM one",
+    "SELECT arrays_zip(x, y) AS z FROM (SELECT array(a) AS x, array(a) AS y FROM one)",
 ]
 
 STEPS: list[Callable[[Transaction], object]] = [

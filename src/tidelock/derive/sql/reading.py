@@ -127,7 +127,7 @@ def read_query(source: Source) -> exp.Expr:
     return tree
 
 
-_SAID_OTHERWISE = frozenset({"nulls", "first", "last", "position"})
+_SAID_OTHERWISE = frozenset({"nulls", "first", "last", *(name.lower() for name in _OWN_SYNTAX)})
 """What the tree may say in other words, or need not say."""
 
 
