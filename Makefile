@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The demo needs Tidelock alone; everything else needs the tools of development on top.
+SLIM := .make/slim
 READY := .make/ready
+NEEDS := pyproject.toml constraints.txt scripts/setup.sh
 
 .PHONY: help setup demo test check fault bench clean
 
@@ -11,15 +14,19 @@ help:  ## Show what can be made
 
 setup: $(READY)  ## Make the virtual environment and install what is needed
 
-$(READY): pyproject.toml constraints.txt scripts/setup.sh
+$(SLIM): $(NEEDS)
 	@PYTHON=$(PYTHON) VENV=$(VENV) bash scripts/setup.sh
-	@mkdir -p .make && touch $(READY)
+	@mkdir -p .make && touch $(SLIM)
 
-demo: $(READY)  ## Run a small pipeline end to end and show what happened
+$(READY): $(NEEDS)
+	@PYTHON=$(PYTHON) VENV=$(VENV) EXTRAS=dev bash scripts/setup.sh
+	@mkdir -p .make && touch $(SLIM) $(READY)
+
+demo: $(SLIM)  ## Run a small pipeline end to end and show what happened
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)  ## Run everything that must hold
-	$(BIN)/python -m pytest
+	@BIN=$(BIN) bash scripts/test.sh
 
 check: $(READY)  ## Lint, types, import directions, tidiness
 	$(BIN)/ruff check .

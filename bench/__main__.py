@@ -13,9 +13,13 @@ from bench import (
     concurrency,
     frames,
     growth,
+    idling,
+    large,
     memory,
     pipelines,
+    requests,
     sinks,
+    startup,
     stream_costs,
     streams,
     tpch,
@@ -25,10 +29,14 @@ from bench.measure import Claim
 SUITES = {
     "commits": commits.CLAIMS,
     "growth": growth.CLAIMS,
+    "large": large.CLAIMS,
     "concurrency": concurrency.CLAIMS,
     "frames": frames.CLAIMS,
     "memory": memory.CLAIMS,
+    "requests": requests.CLAIMS,
     "sinks": sinks.CLAIMS,
+    "idling": idling.CLAIMS,
+    "startup": startup.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

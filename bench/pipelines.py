@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.clusters import connect_server
+from tests.support.clusters import connect_server
 
 import tidelock
 from bench.measure import Claim, folder, middle, seconds

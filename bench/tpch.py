@@ -53,7 +53,7 @@ class Tpch:
             lake.create_stream_table(_anew(query), text, schedule=None, refresh_mode="full")
         took = seconds(lambda: self.refresh([*QUERIES, *map(_anew, QUERIES)]))
         _say(f"{len(QUERIES)} queries in pairs, filled in {took:.0f} s")
-        reads = {stream.name: set(stream.sources) for stream in lake.stream_tables()}
+        reads = {stream.name: set(stream.inputs) for stream in lake.stream_tables()}
         touched = [query for query in QUERIES if reads[query] & set(CHANGED)]
         self.incremental = [query for query in touched if lake.explain(query).incremental]
 

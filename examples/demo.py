@@ -1,6 +1,7 @@
 """A small shop, end to end: commits, a branch, a Spark query, views, a crash, deliveries.
 
-Run it with `make demo`. Everything it prints was read back from the lake.
+Run it with `make demo`. Everything it prints was read back from the lake, which stays where the
+last lines say, until the demo is run again or `make clean`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from contextlib import closing
@@ -26,7 +26,8 @@ from rich.table import Table
 import tidelock
 from tidelock.errors import CommitConflict, JavaMissing, TidelockError
 
-console = Console(width=min(Console().width, 110), highlight=False)
+console = Console(width=min(Console().width, 80), highlight=False)
+FOLDER = Path(__file__).resolve().parents[1] / "build" / "demo"
 LEASE_SECONDS = "2"
 
 
@@ -45,26 +46,30 @@ def show(rows: pa.Table, caption: str) -> None:
 
 def show_log(lake: tidelock.Lake, limit: int) -> None:
     table = Table(title="lake.log()", title_justify="left", title_style="dim")
-    for name in ("version", "kind", "actor", "message", "tables"):
+    for name in ("version", "actor", "message", "tables"):
         table.add_column(name)
     for commit in lake.log(limit=limit):
         counts = [f"{c.table} +{c.inserted} ~{c.updated} -{c.deleted}" for c in commit.shown]
         # Why a table was suspended may be long; commit.message has all of it.
         message = textwrap.shorten(commit.message, 60, placeholder=" …")
-        table.add_row(str(commit.version), commit.kind, commit.actor, message, ", ".join(counts))
+        table.add_row(str(commit.version), commit.actor, message, ", ".join(counts))
     console.print(table)
 
 
 def show_refresh(lake: tidelock.Lake) -> None:
     table = Table(title="lake.refresh()", title_justify="left", title_style="dim")
-    for name in ("table", "action", "rows in", "rows out", "epoch", "commit", "reason"):
+    for name in ("table", "action", "rows in", "rows out", "epoch", "commit"):
         table.add_column(name)
-    for a in lake.refresh():
-        # Long reasons are shortened here; lake.history(name) has all of them.
-        reason = textwrap.shorten(a.reason, 80, placeholder=" …")
-        cells = (a.table, a.action, a.rows_in, a.rows_out, a.epoch, a.commit or "", reason)
+    attempts = lake.refresh()
+    for a in attempts:
+        cells = (a.table, a.action, a.rows_in, a.rows_out, a.epoch, a.commit or "")
         table.add_row(*map(str, cells))
     console.print(table)
+    for a in attempts:
+        if a.action in ("failed", "skipped"):
+            # Long reasons are shortened here; lake.history(name) has all of them.
+            told = textwrap.shorten(f"{a.table}: {a.reason}", 78, placeholder=" …")
+            console.print(told, style="yellow", markup=False)
 
 
 def load(lake: tidelock.Lake) -> None:
@@ -119,7 +124,7 @@ def conflict(lake: tidelock.Lake) -> None:
     try:
         second.publish()
     except CommitConflict as error:
-        console.print(f"[yellow]{error.condition}[/]: {error.message}")
+        console.print(f"[yellow]{error.condition}[/]: {error}")
     lake.run(lambda tx: tx.update("orders", {"amount": "amount + 2"}, where="id = 5"), retries=5)
     console.print("lake.run(...) retried it on the newest snapshot.")
 
@@ -181,7 +186,7 @@ def streams(lake: tidelock.Lake) -> None:
     lake.run(lambda tx: tx.append("orders", [{"id": 101, "customer_id": 2, "amount": Decimal(0)}]))
     show_refresh(lake)
     for group in lake.groups():
-        told = textwrap.shorten(str(group.not_due_because), 90, placeholder=" …")
+        told = textwrap.shorten(str(group.not_due_because), 50, placeholder=" …")
         console.print(f"epoch {group.epoch}, not due because {told}", style="yellow", markup=False)
     console.print("the order is corrected, the table resumed, and all advance together:")
     lake.run(lambda tx: tx.delete("orders", where="amount = 0"))
@@ -205,9 +210,9 @@ with lake.transaction(message="nightly load") as tx:
 def crash(lake: tidelock.Lake, path: Path) -> tidelock.Lake:
     title(7, "kill -9 in the middle of a load")
     before = lake.snapshot().table("orders").count()
-    for moment, failpoint in (
-        ("while it stages rows", "table.before_commit"),
-        ("when all is staged, just before the publishing put", "publish.before_put"),
+    for moment, failpoint, loaded in (
+        ("while it stages rows", "table.before_commit", 0),
+        ("when all is staged, just before the publishing put", "publish.before_put", 3000),
     ):
         dead = subprocess.run(
             [sys.executable, "-c", CRASHING_WRITER, str(path)],
@@ -217,12 +222,17 @@ def crash(lake: tidelock.Lake, path: Path) -> tidelock.Lake:
         assert dead.returncode == -signal.SIGKILL
         console.print(f"killed {moment}: {lake.snapshot().table('orders').count()} orders visible")
         assert lake.snapshot().table("orders").count() == before
-    lake.close()
-    time.sleep(float(LEASE_SECONDS) + 0.5)
-    lake = tidelock.open(path, actor="demo")
-    console.print("opened again, after the dead writers' leases ran out:")
-    console.print(str(lake.recoveries()), style="green")
-    console.print(lake.snapshot().table("orders").count(), "orders: the sealed load was published")
+        lake.close()
+        time.sleep(float(LEASE_SECONDS) + 0.5)
+        lake = tidelock.open(path, actor="demo")
+        orders = lake.snapshot().table("orders").count()
+        became = "the sealed load was published" if loaded else "what it had begun was discarded"
+        console.print(f"opened again, after its lease ran out: {orders} orders, {became}")
+        assert orders == before + loaded
+    for settled in lake.recoveries():
+        as_version = f" as version {settled.version}" if settled.version else ""
+        told = f"{settled.outcome}: {settled.message} of {settled.actor}{as_version}"
+        console.print(told, style="green", markup=False)
     return lake
 
 
@@ -287,26 +297,39 @@ def show_sinks(lake: tidelock.Lake) -> None:
     console.print(table)
 
 
+def say_goodbye(path: Path, with_spark: bool) -> None:
+    """Where everything is, and what to try with it."""
+    here = Path(os.path.relpath(path))
+    title(10, "Your turn")
+    console.print(f"The lake is {here}. Look around in it:", soft_wrap=True, markup=False)
+    program = Path(os.path.relpath(Path(sys.executable).parent / "tidelock"))
+    rows = 'sql "SELECT * FROM overview"' if with_spark else "table show orders --rows 5"
+    for command in ("status", "log --limit 5", rows):
+        line = f"  {program} --lake {here} {command}"
+        console.print(line, style="bold", soft_wrap=True, markup=False)
+
+
 def main() -> int:
-    folder = Path(tempfile.mkdtemp(prefix="tidelock-demo-"))
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     os.environ["TIDELOCK_LEASE_SECONDS"] = LEASE_SECONDS
-    path = folder / "shop.lake"
+    path = FOLDER / "shop.lake"
     try:
         lake = tidelock.open(path, create=True, actor="demo")
         for step in (load, change, conflict, branch, query, streams):
             step(lake)
         lake = crash(lake, path)
-        sinks(lake, folder)
+        sinks(lake, FOLDER)
         title(9, "What happened")
-        show_log(lake, limit=20)
+        show_log(lake, limit=8)
         swept = lake.collect_garbage(older_than=0, dry_run=True)
         console.print(f"garbage collection would remove {swept.files} files")
+        with_spark = lake.table("shares").count() > 0
         lake.close()
     except TidelockError as error:
-        console.print(f"[red]{error.condition}[/]: {error.message}")
+        console.print(f"[red]{error.condition}[/]: {error}")
         return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    say_goodbye(path, with_spark)
     return 0
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Make the virtual environment and install the tested set of packages. Debian packages that are
-# missing are installed when that is allowed without asking; otherwise it says what to install.
+# Make the virtual environment and install the tested set of packages: Tidelock with what it needs,
+# or with EXTRAS=dev also what its tests and checks need. Debian packages that are missing are
+# installed when that is allowed without asking; otherwise it says what to install.
 set -euo pipefail
 
+extras=${EXTRAS:-}
 python=${PYTHON:-python3}
 venv=${VENV:-.venv}
 
@@ -60,8 +62,28 @@ if [ -z "$major" ] || [ "$major" -lt 17 ]; then
     openjdk-21-jre-headless openjdk-17-jre-headless default-jre-headless || true
 fi
 
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-say "Installing packages into $venv ..."
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip 2>/dev/null || true
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-  --constraint constraints.txt --editable '.[dev]'
+# What pip says is shown only when it failed: its warnings and notices tell a newcomer nothing.
+run_pip() {
+  local said
+  said=$(mktemp)
+  if ! "$venv/bin/python" -m pip --disable-pip-version-check "$@" >"$said" 2>&1; then
+    cat "$said" >&2
+    rm -f "$said"
+    say "The packages could not be installed; pip's own words are above."
+    say "Check the network and the room on the disk, then run the same command again."
+    return 1
+  fi
+  rm -f "$said"
+}
+
+if [ ! -x "$venv/bin/python" ]; then
+  say "Making a virtual environment in $venv ..."
+  "$python" -m venv "$venv"
+fi
+if [ -z "$extras" ]; then
+  say "Installing Tidelock and what it needs into $venv ..."
+  run_pip install --constraint constraints.txt --editable .
+else
+  say "Installing Tidelock, and what its tests and checks need, into $venv ..."
+  run_pip install --constraint constraints.txt --editable ".[$extras]"
+fi

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from tidelock import errors
 
 if TYPE_CHECKING:
-    from tidelock.derive.decorator import stream_table
+    from tidelock.derive.definitions.decorator import stream_table
     from tidelock.model.commit import Commit, TableChange, TableState
     from tidelock.run.lake import Lake
     from tidelock.run.opening import open
-    from tidelock.store.reading import Table
     from tidelock.store.snapshot import Snapshot
+    from tidelock.store.table import Table
     from tidelock.store.transaction import Transaction
 
 __version__ = "0.1.0"
@@ -45,12 +45,12 @@ _HOMES = {
     "Commit": "tidelock.model.commit",
     "Lake": "tidelock.run.lake",
     "Snapshot": "tidelock.store.snapshot",
-    "Table": "tidelock.store.reading",
+    "Table": "tidelock.store.table",
     "TableChange": "tidelock.model.commit",
     "TableState": "tidelock.model.commit",
     "Transaction": "tidelock.store.transaction",
     "open": "tidelock.run.opening",
-    "stream_table": "tidelock.derive.decorator",
+    "stream_table": "tidelock.derive.definitions.decorator",
 }
 
 

@@ -33,7 +33,7 @@ TidelockError
   |   + StreamTableWrite       the rows of a stream table follow from its query
   |   + StreamTableRequired    the table is not a stream table
   |   + NotIncremental         a query that was to be kept by delta cannot be
-  |   + DefinitionBroken       a source changed so that a stream table's query no longer holds
+  |   + DefinitionBroken       an input changed so that a stream table's query no longer holds
   |   + SinkNotFound
   |   + SinkExists
   + ConflictError              somebody else was first; refresh and retry
@@ -47,15 +47,17 @@ TidelockError
   |   + ObjectMissing
   |   + ObjectExists
   |   + StoreUnavailable
+  |   |   + StoreFull          its disk is full: nothing of what was put is there
   |   + StoreDenied
   |   + LakeRemoved            the lake that was opened is gone, or another is in its place
   + FormatError                a durable object cannot be trusted; an operator must look
   |   + CorruptObject
   |   + NewerFormat
   |   + IntentUnreadable
-  + EngineError                Spark is missing or refused
+  + EngineError                the engine is missing or refused
   |   + JavaMissing
   |   + EngineUnavailable
+  |   + EngineMismatch         a stream table was made on an engine that has other types
   |   + QueryFailed
   + RefreshFailed              some stream tables could not be refreshed; what could, was
   + DeliveryError              a sink could not deliver
@@ -67,14 +69,17 @@ TidelockError
 BrokenInvariant is not in the tree: it is a bug in Tidelock, and says so.
 
 Each class has a stable `condition`, an `action` (what the caller should do), and its evidence as
-attributes. Messages say what happened, then what to do. All of them pickle, because they cross
-Spark workers.
+attributes. Messages say what happened, then what to do. What to do is an `Advice` wherever it is
+written differently in Python and in a shell. All of them pickle, because they cross Spark workers.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Door = Literal["python", "shell"]
 
 
 class Action(enum.Enum):
@@ -86,16 +91,39 @@ class Action(enum.Enum):
     BACK_OFF = "back_off"
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What to do about an error, in sentences, as it is written in Python and in a shell."""
+
+    python: str
+    shell: str
+
+    def told(self, door: Door) -> str:
+        return self.python if door == "python" else self.shell
+
+
 class TidelockError(Exception):
-    """The root of every error. `evidence` is also readable as attributes."""
+    """The root of every error. `message` says what happened, `advice` what to do about it; `str`
+    is both in Python's words. `evidence` is also readable as attributes."""
 
     condition = "TIDELOCK_ERROR"
     action = Action.NEVER_RETRY
 
-    def __init__(self, message: str, **evidence: Any) -> None:
+    def __init__(self, message: str, advice: Advice | None = None, /, **evidence: Any) -> None:
         super().__init__(message)
         self.message = message
+        self.advice = advice
         self.evidence = evidence
+
+    def told(self, door: Door) -> str:
+        """What happened and what to do about it, as a reader at that door would do it. Reasons that
+        are kept, and read by operators, are told as in a shell."""
+        if self.advice is None:
+            return self.message
+        return f"{self.message} {self.advice.told(door)}".rstrip()
+
+    def __str__(self) -> str:
+        return self.told("python")
 
     def __getattr__(self, name: str) -> Any:
         evidence = self.__dict__.get("evidence", {})
@@ -104,20 +132,25 @@ class TidelockError(Exception):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.evidence)
+        return _rebuild, (type(self), self.message, self.advice, self.evidence)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The error as plain values, for `--json` output and logs."""
+    def to_dict(self, door: Door = "python") -> dict[str, Any]:
+        """The error as plain values, for `--json` output and logs. The message has the advice in
+        it, which also stands alone where there is one."""
+        advice = {} if self.advice is None else {"advice": self.advice.told(door)}
         return {
             "condition": self.condition,
             "action": self.action.value,
-            "message": self.message,
+            "message": self.told(door),
+            **advice,
             **{name: _plain(value) for name, value in self.evidence.items()},
         }
 
 
-def _rebuild(kind: type[TidelockError], message: str, evidence: dict[str, Any]) -> TidelockError:
-    return kind(message, **evidence)
+def _rebuild(
+    kind: type[TidelockError], message: str, advice: Advice | None, evidence: dict[str, Any]
+) -> TidelockError:
+    return kind(message, advice, **evidence)
 
 
 def _plain(value: Any) -> Any:
@@ -333,6 +366,12 @@ class StoreUnavailable(StoreError):
     condition = "STORE_UNAVAILABLE"
 
 
+class StoreFull(StoreUnavailable):
+    """There is no room. Unlike its parent, it says that the write was not applied."""
+
+    condition = "STORE_FULL"
+
+
 class StoreDenied(StoreError):
     condition = "STORE_DENIED"
     action = Action.NEVER_RETRY
@@ -371,6 +410,12 @@ class JavaMissing(EngineError):
 
 class EngineUnavailable(EngineError):
     condition = "ENGINE_UNAVAILABLE"
+
+
+class EngineMismatch(EngineError):
+    """Evidence: table, expected and actual columns, made_on, engine."""
+
+    condition = "ENGINE_MISMATCH"
 
 
 class QueryFailed(EngineError):

@@ -1,12 +1,14 @@
 """One suite, every object store: what the rest of the store may rely on.
 
-Runs over files (in a path with spaces and Unicode), files with fsync, memory, S3, and a FaultyStore
-that injects nothing. What only one of them can do wrong is in test_objects_by_store.py.
+Runs over files (in a path with spaces and Unicode), files with fsync, memory, S3, the S3 server of
+the tests that counts requests, and a FaultyStore that injects nothing. What only one of them can do
+wrong is in test_objects_by_store.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -19,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.s3_server import S3Server
+from tests.support.s3_server import S3Server
 
 from tidelock.errors import (
     InvalidName,
@@ -27,31 +29,38 @@ from tidelock.errors import (
     ObjectMissing,
     StoreError,
 )
-from tidelock.store.faults import FaultyStore
-from tidelock.store.location import Location, locate
-from tidelock.store.objects import Objects
+from tidelock.store.objects.local import LocalObjects
+from tidelock.store.objects.location import Location, locate
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 Open = Callable[[], Objects]
 AWKWARD = "with space/Größe 100% #3a/日本語"
-KINDS = ("local", "local-fsync", "memory", "s3", "faulty")
+KINDS = ("local", "local-fsync", "memory", "s3", "counted-s3", "faulty")
 OPERATIONS: dict[str, Callable[[Objects, str], object]] = {
     "get": lambda objects, key: objects.get(key),
     "info": lambda objects, key: objects.info(key),
     "put_new": lambda objects, key: objects.put_new(key, b""),
     "put": lambda objects, key: objects.put(key, b""),
     "delete": lambda objects, key: objects.delete(key),
+    "keys": lambda objects, key: objects.keys(key),
     "list": lambda objects, key: objects.list(key),
     "list_folders": lambda objects, key: objects.list_folders(key),
 }
+
+
+_bucket_numbers = itertools.count(1)
 
 
 @pytest.fixture(params=KINDS)
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Gives a new handle to one and the same empty store at every call."""
     kind = request.param
-    if kind == "s3":
-        server: S3Server = request.getfixturevalue("s3_server")
-        bucket: str = request.getfixturevalue("s3_bucket")
+    if kind in ("s3", "counted-s3"):
+        counted = kind == "counted-s3"
+        server: S3Server = request.getfixturevalue("counted_s3" if counted else "s3_server")
+        bucket = f"bucket-{next(_bucket_numbers)}"
+        server.create_bucket(bucket)
         return locate(f"s3://{bucket}/{AWKWARD}", server.storage_options).objects
     if kind == "memory":
         return locate(f"memory://{tmp_path.name} {time.time_ns()}").objects
@@ -206,6 +215,29 @@ def test_a_list_is_everything_below_the_folder_by_key_and_nothing_beside_it(
     assert keys(objects, "nothing") == []
 
 
+def test_keys_are_those_directly_in_a_folder_after_one_in_order(objects: Objects) -> None:
+    for key in ("log/main/3", "log/main/1", "log/main/2", "log/main/2/x", "log/main2/0", "log/9"):
+        if key != "log/main/2/x" or not isinstance(objects, LocalObjects | FaultyStore):
+            objects.put_new(key, b"")
+    assert objects.keys("log/main") == ["log/main/1", "log/main/2", "log/main/3"]
+    assert objects.keys("log/main", "log/main/1") == ["log/main/2", "log/main/3"]
+    assert objects.keys("log/main", "log/main/15") == ["log/main/2", "log/main/3"]
+    assert objects.keys("log/main", "log/main/3") == []
+    assert objects.keys("log") == ["log/9"]
+    assert objects.keys("nothing") == []
+
+
+def test_many_are_deleted_and_those_that_are_gone_do_not_matter(objects: Objects) -> None:
+    names = [f"many/{number:04d}" for number in range(1200)]
+    for key in names[:30]:
+        objects.put_new(key, b"")
+    objects.put_new("kept/0000", b"")
+    objects.delete_many(names)
+    assert objects.list("many") == []
+    objects.delete_many([])
+    assert keys(objects, "") == ["kept/0000"]
+
+
 def test_folders_are_named_once_and_only_when_they_hold_something(objects: Objects) -> None:
     assert objects.list_folders("") == []
     for key in ("t/b/1", "t/b/2", "t/a/deep/1", "t/file", "tb/1", "t/größe 1/x"):
@@ -308,7 +340,7 @@ def test_an_error_carries_its_evidence(objects: Objects) -> None:
 PRELUDE = """
 import os, sys, time
 from tidelock.errors import ObjectExists
-from tidelock.store.location import locate
+from tidelock.store.objects.location import locate
 uri, options, arguments = sys.argv[1], eval(sys.argv[2]), sys.argv[3:]
 objects = locate(uri, options).objects()
 """

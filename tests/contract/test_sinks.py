@@ -17,18 +17,19 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from tests.own_sink import EagerSink, ForgetfulSink, SqliteSink, lines_at
-from tests.s3_server import S3Server
+from tests.support.destinations import everything_at, read
+from tests.support.own_sink import EagerSink, ForgetfulSink, SqliteSink, lines_at
+from tests.support.s3_server import S3Server
 
-from tidelock.deliver.contract import SinkContract
-from tidelock.deliver.contract_rows import ODD_VALUES
-from tidelock.deliver.files import FileSink
-from tidelock.deliver.iceberg import IcebergSink
-from tidelock.deliver.kinds import check_kind, open_sink
-from tidelock.deliver.secrets import check_secrets, resolve
-from tidelock.deliver.sink import Sink
+from tidelock.deliver.destinations.files.destination import FileSink
+from tidelock.deliver.destinations.iceberg import IcebergSink
+from tidelock.deliver.destinations.kinds import check_kind, open_sink
+from tidelock.deliver.destinations.protocol import Sink
+from tidelock.deliver.destinations.secrets import check_secrets, resolve
 from tidelock.errors import InvalidOption
 from tidelock.model.sinks import SinkDefinition
+from tidelock.testing.sink_contract import SinkContract
+from tidelock.testing.sink_rows import ODD_VALUES
 
 LOCAL, S3 = "local", "s3"
 
@@ -70,10 +71,9 @@ class Files(Placed):
         """What whoever reads the whole place finds, listed or not."""
         sink = self.open(definition)
         assert isinstance(sink, FileSink)
-        found = [info.key for info in sink.objects.list("")]
-        kept = [key for key in found if not key.startswith("_tidelock/")]
-        assert sorted(one.path for one in sink.listed()) == sorted(kept)
-        return [sink.objects.get(key) for key in kept]
+        found = everything_at(sink.folder)
+        assert sorted(one.path for one in sink.inventory.listed()) == sorted(found)
+        return [read(sink.folder, key) for key in found]
 
 
 class TestParquet(Files):
@@ -187,7 +187,9 @@ class TestOwnSink(SinkContract):
         self.path = str(tmp_path / "rows.db")
 
     def open(self, definition: SinkDefinition) -> Sink:
-        return open_sink(replace(definition, kind="tests.own_sink:open_sqlite", to=self.path))
+        return open_sink(
+            replace(definition, kind="tests.support.own_sink:open_sqlite", to=self.path)
+        )
 
     def read_back(self, definition: SinkDefinition) -> pa.Table:
         return texts(lines_at(self.path))
@@ -249,7 +251,7 @@ def json_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: json_value(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [[key, json_value(one, kind.item_type)] for key, one in value]
+        return {key: json_value(one, kind.item_type) for key, one in value}
     if pa.types.is_list(kind):
         return [json_value(one, kind.value_type) for one in value]
     if pa.types.is_float32(kind):
@@ -261,7 +263,7 @@ def json_value(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"
     if isinstance(value, dt.datetime):
-        plain = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        plain = value.replace(tzinfo=None).isoformat()
         return plain + ("Z" if value.tzinfo else "")
     if isinstance(value, dt.date):
         return value.isoformat()

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.e2e import bank
-from tests.histories import check_groups
-from tests.lakes import end, fault_seconds, seed_of, start
+from tests.support import bank
+from tests.support.histories import check_groups
+from tests.support.lakes import end, fault_seconds, seed_of, start
 
 import tidelock
 

@@ -141,6 +141,9 @@ def test_a_second_runner_waits_and_takes_over_when_the_first_dies(
     order(lake, 1, "ada", 20)
     until(lambda: big(lake) == ["ada"])
     assert not second.events("started")
+    # The first has renewed its lease by then, which is no news.
+    time.sleep(6)
+    assert len(second.events("waiting")) == 1
     first.end(signal.SIGKILL)
     order(lake, 2, "grace", 30)
     until(lambda: big(lake) == ["ada", "grace"])

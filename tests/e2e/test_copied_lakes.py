@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.destinations import check_inserts, files_at, rows_of_lake
-from tests.fault import deliverers
-from tests.receivers import receiving
-from tests.table_destinations import Tables, check, tables
+from tests.support import deliverers
+from tests.support.destinations import check_inserts, files_at, manifest_at, rows_of_lake
+from tests.support.receivers import receiving
+from tests.support.table_destinations import Tables, check, tables
 
 import tidelock
 from tidelock import Lake
@@ -166,7 +166,7 @@ def empty(folder: Path) -> None:
 
 
 def lose_manifest(folder: Path) -> None:
-    (folder / "_tidelock" / "manifest.json").unlink()
+    manifest_at(folder).unlink()
 
 
 @pytest.mark.parametrize("damage", [empty, lose_manifest])
@@ -182,7 +182,7 @@ def test_files_without_their_manifest_are_delivered_anew_when_somebody_says_so(
     deliverers.add(lake, range(200, 210))
     report = lake.deliver("w")
     assert report.action == "failed"
-    assert "manifest" in report.reason
+    assert "is gone" in report.reason
     lake.replay("w")
     lake.deliver("w")
     check_inserts(lake, "w")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e import clusters, pipelines
+from tests.support import clusters, pipelines
 
 import tidelock
 from tidelock.errors import EngineUnavailable, QueryFailed
@@ -108,8 +108,38 @@ def test_sail_gives_the_same(reference: dict[str, Any], tmp_path: Path) -> None:
 def test_sail_names_an_unknown_column_as_it_is_written(tmp_path: Path) -> None:
     with tidelock.open(tmp_path / "lake", create=True, engine="sail") as lake:
         lake.create_table("sites", "id BIGINT, note STRING")
-        with pytest.raises(QueryFailed, match="attribute `nope` is missing"):
+        with pytest.raises(QueryFailed, match=r"^Sail refused .* attribute `nope` is missing"):
             lake.sql("SELECT nope FROM sites")
+
+
+def test_what_fails_on_sail_is_said_of_sail(tmp_path: Path) -> None:
+    with tidelock.open(tmp_path / "lake", create=True, engine="sail") as lake:
+        lake.create_table("sites", "id BIGINT, note STRING")
+        lake.run(lambda tx: tx.append("sites", [{"id": 0}, {"id": 1}]))
+        lake.create_stream_table("ratios", "SELECT id, 1 / id AS ratio FROM sites")
+        (failed,) = lake.refresh()
+        with pytest.raises(QueryFailed) as counted:
+            lake.table("sites").count("1 / id > 0")
+        with pytest.raises(QueryFailed) as updated, lake.transaction() as tx:
+            tx.update("sites", {"note": "CAST(1 / id AS STRING)"})
+    for told in (failed.reason, str(counted.value), str(updated.value)):
+        assert "Sail " in told
+        assert "Spark " not in told
+
+
+def test_sail_counts_rows_of_which_no_column_is_read(tmp_path: Path) -> None:
+    with tidelock.open(tmp_path / "lake", create=True, engine="sail") as lake:
+        lake.create_table("t", "k BIGINT")
+        lake.create_table("w", "k BIGINT")
+        lake.create_stream_table("pairs", "SELECT t.k FROM t CROSS JOIN w")
+        lake.create_stream_table("n", "SELECT count(*) AS n FROM t CROSS JOIN w")
+        for start, rows in ((0, 2), (2, 3000)):
+            with lake.transaction() as tx:
+                tx.append("t", [{"k": start}])
+                tx.append("w", [{"k": one} for one in range(rows)])
+            lake.refresh()
+        assert lake.table("pairs").count() == 2 * 3002
+        assert lake.table("n").to_arrow().to_pylist() == [{"n": 2 * 3002}]
 
 
 def _run_driver(folder: Path, settings: dict[str, object]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.destinations import (
+from tests.e2e.test_types_roundtrip import everything
+from tests.support.destinations import (
     CONFIRMATION,
     FussySink,
     as_multiset,
@@ -28,13 +29,12 @@ from tests.destinations import (
     rows_in,
     rows_of_lake,
 )
-from tests.e2e.test_types_roundtrip import everything
-from tests.lakes import collect_all
-from tests.s3_server import S3Server, s3_bucket, s3_server
+from tests.support.lakes import collect_all
+from tests.support.s3_server import S3Server, s3_bucket, s3_server
 
 import tidelock
 from tidelock import Lake
-from tidelock.deliver import planning
+from tidelock.deliver.delivery import plan as sink_plan
 from tidelock.errors import (
     InvalidOption,
     SinkExists,
@@ -42,8 +42,9 @@ from tidelock.errors import (
     SinkStopped,
     StoreUnavailable,
 )
-from tidelock.store.faults import FaultyStore, armed
-from tidelock.store.objects import Objects
+from tidelock.store.objects.failpoints import armed
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 __all__ = ["s3_bucket", "s3_server"]
 
@@ -168,8 +169,8 @@ def test_changes_that_an_insert_feed_does_not_carry_make_one_tick_and_then_idle_
 def test_small_windows_and_small_files_cover_everything_once(
     lake: Lake, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "WINDOW_ROWS", 40)
-    monkeypatch.setattr(planning, "CHUNKS_PER_PLAN", 3)
+    monkeypatch.setattr(sink_plan, "WINDOW_ROWS", 40)
+    monkeypatch.setattr(sink_plan, "CHUNKS_PER_PLAN", 3)
     options = {"table": "o", "kind": "jsonl", "rows_per_file": 7}
     lake.create_sink("w", to=f"{out}/w", **options)
     lake.create_sink("p", to=f"{out}/p", partition_by=["g"], **options)
@@ -195,7 +196,7 @@ def test_a_thousand_files_are_listed_once_each_also_when_they_are_written_again(
     lake.deliver("w")
     add(lake, range(2000, 2010))
     lake.deliver("w")
-    manifest = file_sink(lake, "w").manifest()
+    manifest = file_sink(lake, "w").inventory.manifest()
     assert manifest is not None
     assert manifest.previous is not None
     check_inserts(lake, "w")
@@ -222,8 +223,8 @@ def test_every_odd_value_gets_a_folder_of_its_own(lake: Lake, out: str, kind: st
         by_folder.setdefault(folder, set()).update(row["g"] for row in rows_in(key, data))
     assert sorted(by_folder.values(), key=str) == sorted([{one} for one in ODD], key=str)
     assert by_folder["g=__HIVE_DEFAULT_PARTITION__"] == {None}
-    # Nothing is outside of the place that was given.
-    assert {path.name for path in Path(out).parent.iterdir()} == {"lake", "out"}
+    # Nothing is outside of the place that was given but the manifest.
+    assert {path.name for path in Path(out).parent.iterdir()} == {"lake", "out", "_tidelock"}
 
 
 def test_every_odd_value_gets_a_folder_of_its_own_on_s3_and_no_file_stays_open(
@@ -294,7 +295,7 @@ def test_a_folder_that_cannot_be_made_stops_its_own_partition_alone(lake: Lake, 
     check_same(lake, "p", [row for row in rows_of_lake(lake, "o") if row["g"] == "EU"])
 
 
-KIND = "tests.destinations:open_fussy"
+KIND = "tests.support.destinations:open_fussy"
 
 
 def test_a_partition_that_is_stopped_stops_no_other_and_catches_up_exactly_once(
@@ -489,15 +490,15 @@ def test_a_sink_whose_table_or_branch_is_gone_stops_and_keeps_what_it_delivered(
     assert files_at(lake, "w") == delivered
 
 
-def test_a_paused_sink_gets_nothing_until_it_is_resumed(lake: Lake, out: str) -> None:
+def test_a_suspended_sink_gets_nothing_until_it_is_resumed(lake: Lake, out: str) -> None:
     lake.create_sink("w", table="o", kind="parquet", to=out)
     add(lake, range(10))
     lake.deliver("w")
-    lake.pause_sink("w", "the warehouse is being painted")
+    lake.suspend_sink("w", "the warehouse is being painted")
     add(lake, range(10, 20))
     report = lake.deliver("w")
-    assert (report.action, report.reason) == ("paused", "the warehouse is being painted")
-    assert lake.sink_status("w").state == "paused"
+    assert (report.action, report.reason) == ("suspended", "the warehouse is being painted")
+    assert lake.sink_status("w").state == "suspended"
     assert len(rows_at(lake, "w")) == 10
     lake.optimize()
     collect_all(lake)
@@ -552,7 +553,9 @@ def test_a_replay_in_the_middle_of_a_plan_leaves_nothing_of_it_behind(lake: Lake
     assert len(files_at(lake, "w")) == 3
     # What is planned anew ends elsewhere.
     lake.run(lambda tx: tx.delete("o", where="id IN (1, 6, 7)"))
-    lake.replay("w")
+    with pytest.raises(InvalidOption, match=r"^3 rows that sink 'w' delivered"):
+        lake.replay("w")
+    lake.replay("w", lose_rows=True)
     lake.deliver("w")
     check_inserts(lake, "w")
 
@@ -572,13 +575,13 @@ def test_a_place_with_the_files_of_another_sink_is_refused_and_left_as_it_is(
         lake.deliver("w")
     assert stat_of(out) == there
     lake.run(lambda tx: tx.update("o", {"x": "0"}, where="id < 5"))
-    with pytest.raises(InvalidOption, match=r"another sink, 'w'. Choose another place, or empty"):
+    with pytest.raises(InvalidOption, match=r"another sink, 'w'. Choose another address, or empty"):
         lake.create_sink("w", table="o", kind="parquet", to=out)
     lake.create_sink("w", table="o", kind="parquet", to=f"{out}-3")
     # Somebody else's files may come there later.
     shutil.copytree(out, f"{out}-3")
     for _ in range(2):
-        with pytest.raises(SinkStopped, match="another sink"):
+        with pytest.raises(SinkStopped, match="no manifest that tells whose they are"):
             lake.deliver("w")
     assert stat_of(out) == there
     assert files_at(lake, "w") == delivered

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.streams import check
+from tests.support.streams import check
 
 import tidelock
 from tidelock.errors import InvalidExpression

@@ -25,12 +25,12 @@ from tidelock.errors import (
     RequiredColumnNull,
     WrongType,
 )
-from tidelock.model.query import plan_query
 from tidelock.model.schema import Column, TableSchema
+from tidelock.model.sql.reads import find_reads
 from tidelock.run.session import Engine
-from tidelock.store.frame_writes import FrameTarget, write_frame, write_rewritten_frame
-from tidelock.store.frames import FrameSource, scan_frame
-from tidelock.store.query import run_query
+from tidelock.store.spark.query import run_query
+from tidelock.store.spark.scan import FrameSource, scan_frame
+from tidelock.store.spark.write import FrameTarget, write_frame, write_rewritten_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -279,7 +279,7 @@ def test_a_query_runs_over_frames_by_their_names_and_leaves_no_view(
         "WITH numbers AS (SELECT n FROM Numbers WHERE n < 10)"
         " SELECT count(*) AS c, '{x}' AS x FROM numbers -- done"
     )
-    plan = plan_query(text, {"numbers": schema}, lambda condition, _: condition)
+    plan = find_reads(text, {"numbers": schema}, lambda condition, _: condition)
     (read,) = plan.reads
     assert (read.columns, read.filter) == (("n",), "(n < 10)")
     frame = scan_frame(spark, source(numbers), columns=read.columns, filter=read.filter)
@@ -289,7 +289,7 @@ def test_a_query_runs_over_frames_by_their_names_and_leaves_no_view(
 
 
 def test_a_query_that_spark_refuses_is_one_error(spark: SparkSession) -> None:
-    plan = plan_query("SELECT no_such_function(1)", {}, lambda text, schema: None)
+    plan = find_reads("SELECT no_such_function(1)", {}, lambda text, schema: None)
     with pytest.raises(QueryFailed, match="no_such_function"):
         run_query(spark, plan, {})
 
@@ -316,7 +316,7 @@ def test_an_unknown_column_is_told_where_it_is_written_and_what_there_is(
 
 def test_lines_are_the_users_also_without_a_table(spark: SparkSession) -> None:
     text = "WITH q AS (SELECT 1 AS a)\nSELECT nope FROM q"
-    plan = plan_query(text, {}, lambda text, schema: None)
+    plan = find_reads(text, {}, lambda text, schema: None)
     with pytest.raises(QueryFailed, match="line 2 pos 7"):
         run_query(spark, plan, {})
 

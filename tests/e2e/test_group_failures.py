@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.histories import check_groups
-from tests.lakes import copy_lake, wait_until
-from tests.streams import check, multiset
+from rich.console import Console
+from tests.support.histories import check_groups
+from tests.support.lakes import copy_lake, wait_until
+from tests.support.streams import check, multiset
 
 import tidelock
 from tidelock import Lake
+from tidelock.cli.show.refresh_view import RefreshView
+from tidelock.derive.graph.groups import Unit
+from tidelock.derive.refresh.attempts import Attempt
 from tidelock.run.scheduler import Watcher
-from tidelock.store.faults import armed
+from tidelock.store.objects.failpoints import armed
 
 MEMBERS = ("b", "c", "d")
 STREAMS = {
@@ -64,11 +68,11 @@ def add(lake: Lake, one: int, **values: int) -> None:
 
 
 def serial(lake: Lake) -> None:
-    lake.refresh(parallel=False)
+    lake.refresh(due=True, parallel=False)
 
 
 def parallel(lake: Lake) -> None:
-    lake.refresh(parallel=True)
+    lake.refresh(due=True, parallel=True)
 
 
 def scheduled(lake: Lake) -> None:
@@ -206,7 +210,7 @@ def test_an_error_at_any_member_publishes_nothing_and_is_tried_again_later(
         assert f"failed 1 time: {attempt.reason}" in {one.status for one in fresh.stream_tables()}
     # It backs off, and goes on by itself.
     add(lake, 3)
-    report = {one.table: one for one in lake.refresh()}
+    report = {one.table: one for one in lake.refresh(due=True)}
     # On a busy machine its time may have come already.
     if datetime.now(UTC) < attempt.retry_at:
         assert standing(lake) == before
@@ -233,6 +237,40 @@ def test_a_suspended_member_holds_its_group_back_in_every_way_to_refresh(
         assert "maintenance of the source" in str(fresh.groups()[0].not_due_because)
         fresh.resume(member)
         check_that_all_advance(fresh, scheduled)
+
+
+def test_who_watches_the_scheduler_hears_how_everything_ended_that_has_begun(lake: Lake) -> None:
+    add(lake, 2, **{DIVISORS["c"]: 0})
+    lake.run(lambda tx: tx.append("o", [{"id": 1, "v": 1}]))
+    running: set[str] = set()
+    ended: dict[str, str] = {}
+    view, stop = RefreshView(), threading.Event()
+
+    def begun(unit: Unit) -> None:
+        running.update(unit.members)
+        view.begun(unit)
+
+    def attempted(attempt: Attempt) -> None:
+        running.discard(attempt.table)
+        ended[attempt.table] = attempt.action
+        view.attempted(attempt)
+        if {"other", *MEMBERS} <= set(ended):
+            stop.set()
+
+    ringer = threading.Timer(60.0, stop.set)
+    ringer.start()
+    lake.serve_schedule(stop=stop, watcher=Watcher(begun, attempted))
+    ringer.cancel()
+    assert ended == {"b": "skipped", "c": "failed", "d": "skipped", "other": "incremental"}
+    assert running == set()
+    # What the view shows, suspended or held back, is what the lake says.
+    view.follow(lake.stream_tables())
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(view._draw())
+    shown = capture.get()
+    assert "running" not in shown
+    assert shown.count("held back: 'c' of its group") == 2
 
 
 @pytest.mark.parametrize("refresh", WAYS)

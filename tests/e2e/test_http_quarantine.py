@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.receivers import KEEP, Do, Receiver, add, check_equal, receiving
+from tests.support.receivers import KEEP, Do, Receiver, add, check_equal, receiving
 
 import tidelock
 from tidelock import Lake
@@ -33,8 +33,10 @@ def test_what_is_refused_is_put_aside_and_the_rest_goes_on(lake: Lake, receiver:
     add(lake, 0, 50)
     receiver.then(KEEP, Do(422, body=b"bad \x00 rows"), KEEP, Do(404))
     report = lake.deliver("hook")
-    assert (report.action, report.quarantined) == ("delivered", 2)
-    assert lake.sink_status("hook").quarantined == 2
+    assert (report.action, report.rows, report.quarantined) == ("delivered", 30, 2)
+    assert report.reason == "2 chunks were refused (404) and put in quarantine"
+    status = lake.sink_status("hook")
+    assert (status.state, status.quarantined) == ("quarantined", 2)
     assert len(receiver.rows()) == 30
     first, second = lake.quarantine("hook")
     assert (first.status, first.answer, first.rows) == (422, "bad   rows", 10)
@@ -57,6 +59,7 @@ def test_what_is_refused_is_put_aside_and_the_rest_goes_on(lake: Lake, receiver:
         second.number,
     ]
     assert len(lake.quarantine("hook")) == 0
+    assert lake.sink_status("hook").state == "current"
     assert receiver.requests[-1].headers == refused[1].headers
     check_equal(lake, receiver)
 
@@ -94,3 +97,39 @@ def test_a_chunk_is_not_sent_again_while_somebody_delivers(lake: Lake, receiver:
     tick.join()
     assert len(lake.retry_quarantined("hook").taken) == 1
     check_equal(lake, receiver)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_destination_that_refuses_everything_has_delivered_nothing(
+    lake: Lake, receiver: Receiver, status: int
+) -> None:
+    lake.create_sink("hook", table="t", kind="http", to=receiver.url, rows_per_chunk=10)
+    add(lake, 0, 30)
+    receiver.rule = lambda request: Do(status, body=b"go away")
+    report = lake.deliver("hook")
+    assert (report.action, report.rows, report.quarantined) == ("refused", 0, 3)
+    assert report.reason == f"3 chunks were refused ({status}: go away) and put in quarantine"
+    found = lake.sink_status("hook")
+    assert (found.state, found.quarantined) == ("quarantined", 3)
+    assert "tidelock sink quarantine hook" in found.reason
+    assert [(one.name, one.state) for one in lake.sinks(newest=False)] == [("hook", "quarantined")]
+    receiver.rule = lambda request: None
+    lake.retry_quarantined("hook")
+    check_equal(lake, receiver)
+
+
+def test_rows_that_are_in_quarantine_alone_are_not_lost_by_a_replay(
+    lake: Lake, receiver: Receiver
+) -> None:
+    lake.create_sink("hook", table="t", kind="http", to=receiver.url, rows_per_chunk=10)
+    add(lake, 0, 30)
+    receiver.then(KEEP, Do(400))
+    lake.deliver("hook")
+    lake.run(lambda tx: tx.delete("t", where="id = 3 OR id = 12 OR id = 13"))
+    with pytest.raises(InvalidOption, match=r"^2 rows that sink 'hook'"):
+        lake.replay("hook")
+    assert len(lake.quarantine("hook")) == 1
+    lake.replay("hook", since=19)
+    lake.replay("hook", lose_rows=True)
+    assert len(lake.quarantine("hook")) == 0
+    assert lake.deliver("hook").rows == 27

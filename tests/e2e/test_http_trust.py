@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.receivers import (
+from tests.support.receivers import (
     Do,
     Receiver,
     Request,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.destinations import FussySink, refuse
+from tests.support.destinations import FussySink, refuse
 
 import tidelock
 from tidelock.run.lake import Lake
@@ -22,7 +22,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         lake.create_sink(
             "p",
             table="o",
-            kind="tests.destinations:open_fussy",
+            kind="tests.support.destinations:open_fussy",
             to=str(tmp_path / "out"),
             partition_by="g",
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.streams import check
+from tests.support.streams import check
 
 import tidelock
 from tidelock.run.lake import Lake
@@ -31,7 +31,7 @@ def test_long_expressions_are_computed_beside_short_ones(lake: Lake) -> None:
         lake.run(lambda tx: tx.append("t", [{"id": 3, "v": 7}]))
 
 
-def test_a_table_may_be_named_like_an_inner_stage(lake: Lake) -> None:
+def test_a_table_may_be_named_like_an_inner_segment(lake: Lake) -> None:
     for name in ("#0", "r0", "packed", "q0r0"):
         lake.create_table(name, "id BIGINT, v BIGINT")
         lake.run(lambda tx, name=name: tx.append(name, [{"id": 1, "v": 5}]))

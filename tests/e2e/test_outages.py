@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.s3_server import running_server
+from tests.support.s3_server import running_server
 
 import tidelock
 from tidelock import Lake

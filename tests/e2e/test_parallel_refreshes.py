@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 from typing import Any
 
-from tests.histories import check_groups, walk
-from tests.lakes import seed_of
-from tests.streams import check, multiset
+from tests.support.histories import check_groups, walk
+from tests.support.lakes import seed_of
+from tests.support.streams import check, multiset
 
 import tidelock
 from tidelock import Lake
@@ -74,7 +73,7 @@ def history(lake: Lake, name: str) -> list[tuple[Any, ...]]:
     return [
         (
             one.action,
-            re.sub(r"[\d.]+ s\b", "", one.reason),
+            one.reason,
             one.rows_in,
             one.rows_out,
             one.epoch,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lakes import (
+from tests.support.lakes import (
     NUMBERS_DDL,
     check_log,
     contents,
@@ -27,7 +27,7 @@ from tests.lakes import (
     start,
     streamed,
 )
-from tests.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
+from tests.support.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
 import tidelock
 from tidelock import Lake

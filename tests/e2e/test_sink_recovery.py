@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.destinations import age_posts, check_inserts
-from tests.fault import deliverers
-from tests.lakes import run
-from tests.ledger_damage import delete, put_back, state_of, truncate
-from tests.own_sink import lines_at
-from tests.table_destinations import Tables, as_multiset, check, tables
+from tests.support import deliverers
+from tests.support.destinations import age_posts, check_inserts
+from tests.support.lakes import run
+from tests.support.ledger_damage import delete, put_back, state_of, truncate
+from tests.support.own_sink import lines_at
+from tests.support.table_destinations import Tables, as_multiset, check, tables
 
 from tidelock import Lake
 from tidelock.errors import SinkStopped
@@ -115,7 +115,7 @@ def test_a_destination_that_cannot_tell_stops_until_somebody_says_where_to_go_on
     lake: Lake, tmp_path: Path, damage: Callable[[Path, bytes], None]
 ) -> None:
     place = str(tmp_path / "rows.db")
-    lake.create_sink("w", table="o", kind="tests.own_sink:open_sqlite", to=place)
+    lake.create_sink("w", table="o", kind="tests.support.own_sink:open_sqlite", to=place)
     older = state_of(lake).read_bytes()
     lake.deliver("w")
     reached = lake.sink_status("w").watermark
@@ -127,7 +127,7 @@ def test_a_destination_that_cannot_tell_stops_until_somebody_says_where_to_go_on
         reached = lake.sink_status("w").watermark
         deliverers.add(lake, range(20, 30))
     damage(state_of(lake), older)
-    with pytest.raises(SinkStopped, match="tidelock sink replay w --since"):
+    with pytest.raises(SinkStopped, match=r"lake.replay\('w', since=POSITION\)"):
         lake.deliver("w")
     lake.replay("w", since=reached)
     lake.deliver("w")

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.streams import check
+from tests.support.streams import check
 
 import tidelock
-from tidelock.derive import adding, moving
-from tidelock.derive.layouts import COUNT
-from tidelock.derive.relations import SMALL_ROWS, Query, asking
+from tidelock.derive.plan.state_columns import COUNT
+from tidelock.derive.refresh import delta, sums
+from tidelock.derive.spark.engine_query import SMALL_ROWS, EngineQuery, asking
 from tidelock.errors import QueryFailed
 from tidelock.run.lake import Lake
 from tidelock.run.session import Engine
@@ -52,7 +52,7 @@ def rows_of_every_type() -> pa.Table:
 
 def test_every_type_goes_through_alike(engine: Engine) -> None:
     rows = rows_of_every_type()
-    small, large = Query(engine), Query(engine)
+    small, large = EngineQuery(engine), EngineQuery(engine)
     name = small.local(rows)
     assert small.local(rows.slice(0, 0)) == "r1"
     found = small.run(f"SELECT * FROM {name} UNION ALL SELECT * FROM r1")
@@ -78,7 +78,7 @@ def test_queries_that_are_asked_together_are_answered_as_if_alone(engine: Engine
     begun = threading.Barrier(len(asked))
 
     def run(sql: str) -> object:
-        query = Query(engine)
+        query = EngineQuery(engine)
         query.local(rows)
         query.local(rows)
         with asking(engine):
@@ -103,7 +103,7 @@ def test_small_queries_follow_the_settings_of_the_session(spark: SparkSession) -
         zone = "SELECT current_timezone() AS z FROM r0"
 
         def ask() -> object:
-            query = Query(engine)
+            query = EngineQuery(engine)
             query.local(pa.table({"x": [1]}))
             return query.run(zone).column("z").to_pylist()[0]
 
@@ -121,10 +121,10 @@ def test_small_queries_follow_the_settings_of_the_session(spark: SparkSession) -
 
 
 def test_many_rows_and_frames_go_to_the_session_itself(engine: Engine) -> None:
-    query = Query(engine)
+    query = EngineQuery(engine)
     query.local(pa.table({"x": range(SMALL_ROWS + 1)}))
     assert query.prepare("SELECT * FROM r0").sparkSession is engine.get()
-    query = Query(engine)
+    query = EngineQuery(engine)
     query.local(pa.table({"x": [1]}))
     query.frame(engine.get().range(3))
     assert query.run("SELECT COUNT(*) AS n FROM r0, r1").column("n").to_pylist() == [3]
@@ -171,9 +171,9 @@ def written(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
-def seen(kept: adding.Kept, rows: pa.Table) -> pa.Table:
+def seen(kept: sums.Kept, rows: pa.Table) -> pa.Table:
     """The groups that have rows: what is shown of the others nobody sees."""
-    return rows.filter(pc.greater(rows.column(COUNT), 0)) if kept.layout.keys else rows
+    return rows.filter(pc.greater(rows.column(COUNT), 0)) if kept.state_columns.keys else rows
 
 
 def test_groups_are_added_here_as_the_engine_adds_them(
@@ -181,10 +181,10 @@ def test_groups_are_added_here_as_the_engine_adds_them(
 ) -> None:
     engines: list[pa.Table] = []
 
-    def both(kept: adding.Kept, sums: pa.Table, stored: pa.Table) -> adding.Grown | None:
-        here = adding.add_here(kept, sums, stored)
-        query = Query(lake._store.engine)
-        there = adding.add_by_engine(query, kept, f"SELECT * FROM {query.local(sums)}", stored)
+    def both(kept: sums.Kept, totals: pa.Table, stored: pa.Table) -> sums.Grown | None:
+        here = sums.add_here(kept, totals, stored)
+        query = EngineQuery(lake._store.engine)
+        there = sums.add_by_engine(query, kept, f"SELECT * FROM {query.local(totals)}", stored)
         assert here is not None
         assert here.rows.schema == there.rows.schema
         assert written(seen(kept, here.rows)) == written(seen(kept, there.rows))
@@ -192,7 +192,7 @@ def test_groups_are_added_here_as_the_engine_adds_them(
         engines.append(here.rows)
         return here
 
-    monkeypatch.setattr(moving, "add_here", both)
+    monkeypatch.setattr(delta, "add_here", both)
     nan = float("nan")
     rows = [
         {"id": n, "g": n % 3 or None, "x": n, "amount": Decimal(n), "name": "a", "f": f}

@@ -1,4 +1,4 @@
-"""Groups: what lies between a source and where its paths meet again moves in one commit."""
+"""Groups: what lies between an input and where its paths meet again moves in one commit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.streams import check, multiset
+from tests.support.streams import check, multiset
 
 import tidelock
 from tidelock.errors import InvalidOption, StreamTableWrite
 from tidelock.run.lake import Lake
-from tidelock.store.faults import armed
+from tidelock.store.objects.failpoints import armed
 
 MEMBERS = ("b", "c", "d")
 

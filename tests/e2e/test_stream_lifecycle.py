@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lakes import age, copy_lake, run, wait_until
-from tests.streams import check
+from tests.support.lakes import age, copy_lake, run, wait_until
+from tests.support.streams import check
 
 import tidelock
 from tidelock.errors import TableInUse, TableNotFound
 from tidelock.model.streams import Definition
 from tidelock.run.lake import Lake
-from tidelock.store.faults import armed
+from tidelock.store.objects.failpoints import armed
 
 TOTALS = "SELECT g, SUM(v) AS total, COUNT(*) AS n FROM a GROUP BY g"
 
@@ -72,7 +72,10 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_read_anew(lak
         tx.create_table("a", "id INT NOT NULL, g INT, v INT", key="id")
         tx.append("a", [{"id": 9, "g": 9, "v": 9}])
     attempt = only(lake.refresh())
-    assert (attempt.action, attempt.reason) == ("full", "'a' was replaced by another table")
+    assert (attempt.action, attempt.reason) == (
+        "full",
+        "in full: 'a' was replaced by another table",
+    )
     assert rows(lake, "totals") == [{"g": 9, "total": 9, "n": 1}]
 
 
@@ -137,7 +140,7 @@ def test_explaining_writes_nothing_and_works_read_only(lake: Lake) -> None:
         told = reader.explain("totals")
         assert told.incremental
         assert told.mode == "incremental"
-        assert reader.explain("totals", at=defined).reason == "first refresh"
+        assert reader.explain("totals", at=defined).reason == "in full: first refresh"
         with pytest.raises(TableNotFound):
             reader.explain("totals", at=defined - 1)
     assert (lake.snapshot().version, list(lake.intents())) == (version, intents)
@@ -152,11 +155,10 @@ def test_a_view_of_the_time_follows_its_schedule_though_nothing_was_written(lake
     lake.create_stream_table("lazy", "SELECT id, current_timestamp() AS t FROM a")
     lake.create_stream_table("manual", "SELECT id, now() AS t FROM a", schedule=None)
     lake.refresh()
-    lake.refresh("manual")
     first = {name: rows(lake, name) for name in ("now", "lazy", "manual")}
-    assert {one.action for one in lake.refresh()} == {"none"}
+    assert {one.action for one in lake.refresh(due=True)} == {"none"}
     time.sleep(1.1)
-    actions = {one.table: one.action for one in lake.refresh()}
+    actions = {one.table: one.action for one in lake.refresh(due=True)}
     assert actions == {"now": "full", "plain": "none", "lazy": "none", "manual": "none"}
     assert rows(lake, "now") != first["now"]
     assert only(lake.refresh("lazy")).action == "none"
@@ -164,6 +166,34 @@ def test_a_view_of_the_time_follows_its_schedule_though_nothing_was_written(lake
     add(lake, 5)
     lake.refresh()
     assert rows(lake, "lazy") != first["lazy"]
+
+
+def test_everything_is_brought_up_to_date_and_what_is_due_only_when_that_is_asked(
+    lake: Lake,
+) -> None:
+    lake.create_stream_table("always", TOTALS, refresh_mode="incremental")
+    lake.create_stream_table("hourly", TOTALS, schedule="1h", refresh_mode="incremental")
+    lake.create_stream_table("manual", TOTALS, schedule=None, refresh_mode="incremental")
+    due = {one.table: one for one in lake.refresh(due=True)}
+    assert {name: one.action for name, one in due.items()} == {
+        "always": "full",
+        "hourly": "full",
+        "manual": "none",
+    }
+    assert due["manual"].reason == "'manual' is refreshed only when asked"
+    assert {one.table for one in lake.refresh() if one.action == "full"} == {"manual"}
+    add(lake, 4)
+    due = {one.table: one for one in lake.refresh(due=True)}
+    assert [name for name, one in due.items() if one.action != "none"] == ["always"]
+    assert only(lake.refresh("hourly", due=True)).action == "none"
+    done = {one.table: (one.action, one.reason) for one in lake.refresh()}
+    by_delta = ("incremental", "by delta: 1 change")
+    assert done == {
+        "always": ("none", "no input changed"),
+        "hourly": by_delta,
+        "manual": by_delta,
+    }
+    check(lake)
 
 
 # Others at the same time
@@ -194,7 +224,7 @@ def test_a_refresh_that_another_made_unnecessary_does_nothing(lake: Lake, tmp_pa
     add(lake, 4)
     with tidelock.open(lake.uri, engine="sail") as other, refreshed_late(lake, tmp_path) as found:
         assert only(other.refresh("totals")).action == "incremental"
-    assert (found[0].action, found[0].reason) == ("none", "no source changed")
+    assert (found[0].action, found[0].reason) == ("none", "no input changed")
     assert [one.action for one in lake.history("totals")] == ["incremental", "full"]
     assert [one.epoch for one in lake.history("totals")] == [2, 1]
     check(lake)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelock
-from tidelock.derive.sql.examples import FORMS, TABLES, UNNAMED, UNTYPED, Example
-from tidelock.derive.stages import Bag, Groups
-from tidelock.derive.supported import support_of
+from tidelock.derive.plan.segments import Bag, Groups
+from tidelock.derive.supported.document import support_of
+from tidelock.derive.supported.examples import FORMS, TABLES, UNNAMED, UNTYPED, Example
 from tidelock.errors import InvalidExpression, UnsupportedType
 from tidelock.model.streams import Definition
 from tidelock.run.lake import Lake
@@ -32,16 +32,16 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.parametrize("example", FORMS, ids=lambda example: example.form)
 def test_a_lake_keeps_each_form_as_the_page_says(lake: Lake, example: Example) -> None:
     with lake.transaction() as transaction:
-        prepared = lake._catalog.plan(transaction.tables(), transaction, Definition(example.query))
+        plan = lake._catalog.plan(transaction.tables(), transaction, Definition(example.query))
         transaction.rollback()
     how = support_of(example.query).how
-    heads = [kept.stage.head for kept in prepared.kept]
-    if not heads:
+    contents = [kept.segment.content for kept in plan.kept]
+    if not contents:
         assert how == "anew"
-    elif all(isinstance(head, Bag) for head in heads):
+    elif all(isinstance(content, Bag) for content in contents):
         assert how == "rows"
     else:
-        assert how == ("sums" if all(isinstance(h, Bag | Groups) for h in heads) else "touched")
+        assert how == ("sums" if all(isinstance(h, Bag | Groups) for h in contents) else "touched")
 
 
 @pytest.mark.parametrize("query", [*(one.query for one in UNNAMED), *UNTYPED.values()])

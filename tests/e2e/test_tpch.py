@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.streams import check
+from tests.support.streams import check
 from tests.tpch.cycles import QUERIES, change, generate, load
 
 import tidelock

@@ -16,8 +16,8 @@ import pytest
 from tidelock.model.ddl import parse_schema, spark_ddl, to_ddl
 from tidelock.model.schema import Column, TableSchema, table_schema
 from tidelock.model.types import NESTING_MAX
-from tidelock.store.chunks import rechunk
-from tidelock.store.inputs import read_input
+from tidelock.store.rows.inputs import read_input
+from tidelock.store.rows.pieces import rechunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import lance
 import pytest
-from tests.fault import writers
-from tests.fault.writers import ACTOR, AFTER, BEFORE, OPERATION
-from tests.lakes import (
+from tests.support import writers
+from tests.support.lakes import (
     age,
     check_log,
     collect_all,
@@ -28,9 +27,10 @@ from tests.lakes import (
     start,
     wait_until,
 )
+from tests.support.writers import ACTOR, AFTER, BEFORE, OPERATION
 
 import tidelock
-from tidelock.store.faults import recorded
+from tidelock.store.objects.failpoints import recorded
 
 Step = tuple[str, int]
 KILLED = -signal.SIGKILL

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fault import writers
-from tests.fault.writers import BEFORE
-from tests.gates import GatedStore
-from tests.lakes import (
+from tests.support import writers
+from tests.support.gates import GatedStore
+from tests.support.lakes import (
     age,
     check_log,
     collect_all,
@@ -28,10 +27,12 @@ from tests.lakes import (
     end,
     numbers,
     pipe,
+    run,
     start,
     streamed,
     wait_until,
 )
+from tests.support.writers import BEFORE
 
 import tidelock
 from tidelock import errors
@@ -109,6 +110,29 @@ def test_a_seal_that_lands_after_its_operation_was_discarded_publishes_nothing(
         assert [(one.outcome, one.version) for one in lake.recoveries()] == [("discarded", None)]
         assert not lake.intents()
         check_log(lake)
+
+
+def seal_and_die(uri: str) -> None:
+    with tidelock.open(uri, actor=writers.ACTOR).transaction("never") as tx:
+        tx.append("events", streamed(ROWS))
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+def test_what_was_sealed_is_published_only_if_its_pins_can_be_opened(uri: str, damage: str) -> None:
+    known = set(Path(uri, "tables").rglob("*.manifest"))
+    assert run(seal_and_die, uri, failpoints="intent.after_seal=kill") == -signal.SIGKILL
+    (staged,) = set(Path(uri, "tables").rglob("*.manifest")) - known
+    whole = staged.read_bytes()
+    staged.write_bytes(b"" if damage == "empty" else whole[: len(whole) // 2])
+    if damage == "gone":
+        staged.unlink()
+    age(uri)
+    with tidelock.open(uri) as lake:
+        assert [one.outcome for one in lake.recoveries()] == ["discarded"]
+        assert contents(lake) == BEFORE
+        writers.write_on(lake, "main")
+        assert not collect_all(lake).errors
+        assert lake.verify().ok
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["in memory", "under an intent"])

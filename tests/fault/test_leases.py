@@ -18,9 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.fault import writers
-from tests.fault.writers import BEFORE
-from tests.lakes import (
+from tests.support import writers
+from tests.support.lakes import (
     NUMBERS,
     check_log,
     contents,
@@ -32,12 +31,14 @@ from tests.lakes import (
     streamed,
     wait_until,
 )
+from tests.support.writers import BEFORE
 
 import tidelock
 from tidelock import errors
-from tidelock.store import clock
-from tidelock.store.faults import FaultyStore, armed
-from tidelock.store.objects import Objects
+from tidelock.store.log import clock
+from tidelock.store.objects.failpoints import armed
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 LEASE_SECONDS = 0.4
 
@@ -229,7 +230,7 @@ def test_a_handle_that_slept_begins_anew_without_an_error(uri: str) -> None:
     lake = tidelock.open(uri, lease_seconds=0.2)
     with lake.transaction() as tx:
         tx.append("events", numbers((5, 5)))
-    lake._store.keeper._wake.set()  # nothing is renewed, as while the machine sleeps
+    lake._store.keeper._beat.stop()  # nothing is renewed, as while the machine sleeps
     time.sleep(0.4)
     tx = lake.transaction()
     tx.append("events", numbers((6, 6)))
@@ -300,7 +301,7 @@ def test_leases_are_renewed_while_threads_begin_and_end(uri: str) -> None:
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline:
             lake._store.keeper.renew_all()
-            lake._store.snapshots_in_use()
+            lake._store.lease.snapshots()
     finally:
         stop.set()
         sys.setswitchinterval(interval)

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fault import refreshers
-from tests.fault.refreshers import LEASE_SECONDS, TWINS
-from tests.histories import check_every_version, check_groups, stream_states
-from tests.lakes import age, check_log, collect_all, copy_lake, end, run, seed_of, start
+from tests.support import refreshers
+from tests.support.histories import check_every_version, check_groups, stream_states
+from tests.support.lakes import age, check_log, collect_all, copy_lake, end, run, seed_of, start
+from tests.support.refreshers import LEASE_SECONDS, TWINS
 
 import tidelock
-from tidelock.store.faults import recorded
+from tidelock.store.objects.failpoints import recorded
 
 Step = tuple[str, int]
 # Steps of these are died at each time they come, all others at the first.

@@ -17,27 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.destinations import (
+from tests.support import deliverers
+from tests.support.deliverers import LEASE_SECONDS, ROWS_PER_FILE
+from tests.support.destinations import (
     age_posts,
     check_inserts,
     check_manifest,
     check_same,
     file_sink,
     files_at,
+    manifest_at,
     rows_at,
     rows_of_lake,
 )
-from tests.fault import deliverers
-from tests.fault.deliverers import LEASE_SECONDS, ROWS_PER_FILE
-from tests.lakes import collect_all, end, fault_seconds, run, seed_of, start, wait_until
-from tests.ledger_damage import delete, put_back, state_of, truncate
-from tests.s3_server import LossyS3, S3Server, s3_bucket, s3_server
+from tests.support.lakes import collect_all, end, fault_seconds, run, seed_of, start, wait_until
+from tests.support.ledger_damage import delete, put_back, state_of, truncate
+from tests.support.s3_server import LossyS3, S3Server, s3_bucket, s3_server
 
 import tidelock
 from tidelock import Lake
 from tidelock.errors import SinkStopped
-from tidelock.model.sinks import Plan
-from tidelock.store.sequences import find_stretches, sequences_in
+from tidelock.model.sinks import DeliveryPlan
+from tidelock.store.lookup.by_sequence import find_stretches, sequences_in
 
 __all__ = ["s3_bucket", "s3_server"]
 
@@ -99,7 +100,7 @@ def kill_at(lake: Lake, point: str, name: str = "w", hit: int | None = None) -> 
     return files_at(lake, name)
 
 
-def open_plan(lake: Lake, name: str = "w") -> Plan | None:
+def open_plan(lake: Lake, name: str = "w") -> DeliveryPlan | None:
     return lake._sinks.ledger.standing(lake._sinks.ledger.definition(name)).open
 
 
@@ -123,7 +124,9 @@ def test_a_deliverer_killed_at_any_step_is_followed_by_one_that_goes_on(
     for key, data in left.items():
         assert after[key] == data, f"{key} was written again with other content"
     if plan is not None:
-        ranges = {(one.after, one.until, one.rows) for one in file_sink(lake, "w").listed()}
+        ranges = {
+            (one.after, one.until, one.rows) for one in file_sink(lake, "w").inventory.listed()
+        }
         (part,) = plan.parts
         assert len(part.chunks) == 3
         assert ranges >= {(one.after, one.until, one.rows) for one in part.chunks}
@@ -172,7 +175,7 @@ def test_a_process_killed_again_and_again_still_delivers_everything_once(
         deliverers.add(lake, range(1000, 1001))
         deliver_elsewhere(lake)
         check_inserts(lake, "w")
-        litter = list(Path(place.to, "w", "_tidelock").glob("unfinished-*"))
+        litter = list(manifest_at(Path(place.to, "w")).parent.glob("unfinished-*"))
         assert litter == []
 
 
@@ -411,7 +414,7 @@ def test_a_corrupt_plan_of_which_the_destination_knows_nothing_stops_the_sink(
     assert kill_at(lake, "after_intent") == {}
     max(state_of(lake).parent.glob("plans/*.json")).write_text("{")
     for _ in range(2):
-        with pytest.raises(SinkStopped, match="replay w --since"):
+        with pytest.raises(SinkStopped, match="since=POSITION"):
             lake.deliver("w")
     assert files_at(lake, "w") == {}
     lake.replay("w", since=-1)

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fault import writers
-from tests.fault.writers import ACTOR, AFTER, BEFORE, OPERATION
-from tests.lakes import age, check_log, contents, copy_lake, numbers, streamed
+from tests.support import writers
+from tests.support.lakes import age, check_log, contents, copy_lake, numbers, streamed
+from tests.support.writers import ACTOR, AFTER, BEFORE, OPERATION
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store import layout
-from tidelock.store.faults import FaultyStore, armed
-from tidelock.store.objects import Objects
+from tidelock.store.log import log
+from tidelock.store.objects import layout
+from tidelock.store.objects.failpoints import armed
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +150,10 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_up_is_an_unknown_outcome(
 
 
 def test_an_unknown_outcome_is_its_own_error_and_a_retry_finds_the_first_commit(
-    copies: Iterator[str],
+    copies: Iterator[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # After a while it would look again, and find that it was written.
+    monkeypatch.setattr(log, "LOOK_SECONDS", 60.0)
     lake, store = open_faulty(next(copies))
     store.fail_next("put_new", key_contains="/log/", when="after")
     store.fail_next("put_new", key_contains="/log/", when="before", times=100)

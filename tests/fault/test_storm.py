@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.fault import transfers
-from tests.lakes import age, check_log, end, fault_seconds, seed_of, start
-from tests.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
+from tests.support import transfers
+from tests.support.lakes import age, check_log, end, fault_seconds, seed_of, start
+from tests.support.s3_server import S3Server, s3_bucket, s3_server  # noqa: F401
 
 import tidelock
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.parsing import parse_view
-from tidelock.derive.sql.rendering import render
+from tidelock.derive.algebra.core import lower
+from tidelock.derive.algebra.spark_sql import render
+from tidelock.derive.sql.query import parse_view
 from tidelock.derive.sql.view import View
 from tidelock.model.ddl import parse_schema
 from tidelock.model.names import quote

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.lakes import SETTINGS
 from tests.property.typed_queries import Relation, TypedQueries, random_row, random_tables
-from tests.streams import multiset
+from tests.support.lakes import SETTINGS
+from tests.support.streams import multiset
 
 import tidelock
 from tidelock import Lake, Transaction

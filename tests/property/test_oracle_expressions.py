@@ -26,8 +26,8 @@ import pytest
 from lance import LanceDataset, LanceOperation
 
 from tidelock.errors import WrongType
-from tidelock.model.expressions import Filter, parse_assignment, parse_filter
 from tidelock.model.schema import Column, TableSchema
+from tidelock.model.sql.expressions import Filter, parse_assignment, parse_filter
 
 SEED = int(os.environ.get("TIDELOCK_SEED", random.SystemRandom().randrange(1 << 32)))
 ROW_COUNT = 6000

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lakes import seed_of
-from tests.streams import change_tables, check, create_tables
+from tests.support.lakes import seed_of
+from tests.support.streams import change_tables, check, create_tables
 
 import tidelock
 from tidelock.run.lake import Lake

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.histories import Compute, Rows, check_every_version, check_groups
-from tests.lakes import seed_of
+from tests.support.histories import Compute, Rows, check_every_version, check_groups
+from tests.support.lakes import seed_of
 
 import tidelock
 from tidelock import Lake, Transaction
@@ -136,8 +136,8 @@ def not_in(first: Rows, *more: Rows) -> Rows:
     return [(i, v) for i, v in first if i not in there]
 
 
-def joined(sources: tuple[str, ...], kind: str, value: Callable[[str], str]) -> str:
-    first, *more = sources
+def joined(inputs: tuple[str, ...], kind: str, value: Callable[[str], str]) -> str:
+    first, *more = inputs
     text, total = f"{first} AS p", "p.v"
     for one in more:
         text += f" {kind} (SELECT id, MAX(v) AS v FROM {one} GROUP BY id) AS q_{one}"
@@ -146,8 +146,8 @@ def joined(sources: tuple[str, ...], kind: str, value: Callable[[str], str]) -> 
     return f"SELECT p.id, {total} AS v FROM {text}"
 
 
-def query_of(chance: random.Random, sources: tuple[str, ...]) -> tuple[str, Compute]:
-    first, *more = sources
+def query_of(chance: random.Random, inputs: tuple[str, ...]) -> tuple[str, Compute]:
+    first, *more = inputs
     if not more:
         return chance.choice(
             [
@@ -165,9 +165,9 @@ def query_of(chance: random.Random, sources: tuple[str, ...]) -> tuple[str, Comp
     )
     return chance.choice(
         [
-            (" UNION ALL ".join(f"SELECT id, v FROM {one}" for one in sources), all_of),
-            (joined(sources, "JOIN", str), added),
-            (joined(sources, "LEFT JOIN", lambda v: f"coalesce({v}, 0)"), added_if_there),
+            (" UNION ALL ".join(f"SELECT id, v FROM {one}" for one in inputs), all_of),
+            (joined(inputs, "JOIN", str), added),
+            (joined(inputs, "LEFT JOIN", lambda v: f"coalesce({v}, 0)"), added_if_there),
             (f"SELECT p.id, p.v FROM {first} p WHERE {without}", not_in),
         ]
     )
@@ -197,12 +197,12 @@ def create(lake: Lake, chance: random.Random, nodes: Nodes) -> dict[str, Compute
     for table in BASES:
         lake.create_table(table, "id INT NOT NULL, v BIGINT", key=None if table == "b2" else "id")
     computations = {}
-    for name, sources in nodes.items():
-        query, compute = query_of(chance, sources)
+    for name, inputs in nodes.items():
+        query, compute = query_of(chance, inputs)
         mode = chance.choice(["incremental", "incremental", "auto", "full"])
         lake.create_stream_table(name, query, refresh_mode=mode)
         kept = next(one for one in lake.stream_tables() if one.name == name)
-        computations[name] = _in_order(compute, sources, kept.sources)
+        computations[name] = _in_order(compute, inputs, kept.inputs)
     return computations
 
 

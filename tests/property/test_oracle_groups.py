@@ -16,8 +16,8 @@ import time
 
 import pytest
 
-from tidelock.derive.graph import Graph
-from tidelock.derive.groups import find_groups, units
+from tidelock.derive.graph.graph import Graph
+from tidelock.derive.graph.groups import find_groups, units
 from tidelock.model.streams import Definition
 
 SEED = int(os.environ.get("TIDELOCK_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -57,14 +57,14 @@ def random_nodes(chance: random.Random, base_count: int, stream_count: int) -> N
 def paths(nodes: Nodes, start: str, end: str) -> list[tuple[str, ...]]:
     if start == end:
         return [(end,)]
-    return [(*path, end) for source in nodes.get(end, ()) for path in paths(nodes, start, source)]
+    return [(*path, end) for read in nodes.get(end, ()) for path in paths(nodes, start, read)]
 
 
 def leads_to(nodes: Nodes, start: set[str]) -> set[str]:
     """The tables that are computed from one of these, directly or not."""
     found: set[str] = set()
     while True:
-        more = {t for t, sources in nodes.items() if (start | found) & set(sources)} - found
+        more = {t for t, inputs in nodes.items() if (start | found) & set(inputs)} - found
         if not more:
             return found
         found |= more
@@ -151,10 +151,10 @@ def test_every_table_is_refreshed_once_and_after_all_that_it_reads() -> None:
         unit_of = {name: unit.name for unit in order for name in unit.members}
         assert sorted(level) == sorted(nodes), f"TIDELOCK_SEED={seed}"
         assert sum(len(unit.members) for unit in order) == len(nodes), f"TIDELOCK_SEED={seed}"
-        for name, sources in nodes.items():
-            for source in sources:
-                if source in nodes and unit_of[source] != unit_of[name]:
-                    assert level[source] < level[name], f"TIDELOCK_SEED={seed}"
+        for name, inputs in nodes.items():
+            for read in inputs:
+                if read in nodes and unit_of[read] != unit_of[name]:
+                    assert level[read] < level[name], f"TIDELOCK_SEED={seed}"
 
 
 @pytest.mark.parametrize("base_count", [1, 20, 200])

@@ -22,7 +22,8 @@ import pytest
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store import keys, numbering, unique_keys, wanted_keys, writing
+from tidelock.store.lookup import by_key, key_numbers, wanted_keys
+from tidelock.store.staging import unique_keys, writes
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TEXTS = ["", "a", "A", "a'b", 'a"b', "a`b", "a\\", "a\n", "\0", "\u00e9", "%", "_", " a", "a "]
@@ -71,16 +72,16 @@ Rows = dict[Key, tuple[int | None, str | None, int | None]]
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "few rows at a time":
         for module, name, value in (
-            (keys, "LOOKUP_KEYS_MAX", 3),
-            (keys, "LOOKUP_PART_KEYS", 2),
-            (keys, "PASS_BATCH_ROWS", 8),
+            (by_key, "LOOKUP_KEYS_MAX", 3),
+            (by_key, "LOOKUP_PART_KEYS", 2),
+            (by_key, "PASS_BATCH_ROWS", 8),
             (wanted_keys, "KEYS_AT_ONCE", 7),
             (wanted_keys, "SAMPLE_ROWS", 16),
             (wanted_keys, "PASS_BATCH_ROWS", 5),
-            (numbering, "SLAB_ROWS_MIN", 4),
+            (key_numbers, "SLAB_ROWS_MIN", 4),
             (unique_keys, "AT_ONCE_ROWS", 2),
-            (writing, "FEW_ROWS_MAX", 4),
-            (writing, "WAITING_KEYS_MAX", 6),
+            (writes, "FEW_ROWS_MAX", 4),
+            (writes, "WAITING_KEYS_MAX", 6),
         ):
             monkeypatch.setattr(module, name, value)
 

@@ -13,9 +13,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from tests.lakes import seed_of
+from tests.support.lakes import seed_of
 
-from tidelock.derive.leaf_filters import find_tests, may_pass
+from tidelock.derive.plan.leaf_filters import find_tests, may_pass
 
 COLUMNS: dict[str, tuple[pa.DataType, list[object]]] = {
     "i": (pa.int32(), [None, -3, 0, 1, 5, 2**31 - 1]),

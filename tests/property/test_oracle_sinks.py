@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.destinations import (
+from tests.support.destinations import (
     Row,
     age_posts,
     check_manifest,
@@ -25,14 +25,14 @@ from tests.destinations import (
     rows_in,
     rows_of_lake,
 )
-from tests.lakes import collect_all, seed_of
+from tests.support.lakes import collect_all, seed_of
 
 import tidelock
 from tidelock import Lake, Transaction
-from tidelock.deliver import planning
+from tidelock.deliver.delivery import plan as sink_plan
 from tidelock.errors import StoreUnavailable
-from tidelock.store.faults import armed
-from tidelock.store.sequences import find_stretches, read_rows
+from tidelock.store.lookup.by_sequence import find_stretches, read_rows
+from tidelock.store.objects.failpoints import armed
 
 DDL = "id BIGINT NOT NULL, g STRING, x BIGINT"
 GROUPS = ["a", "b", None, "c/d"]
@@ -139,8 +139,8 @@ def tick(lake: Lake, name: str, chance: random.Random) -> None:
 def test_changes_that_were_delivered_make_the_table_again(
     tmp_path: Path, run: int, partitioned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNKS_PER_PLAN", 3)
-    monkeypatch.setattr(planning, "WINDOW_ROWS", 20)
+    monkeypatch.setattr(sink_plan, "CHUNKS_PER_PLAN", 3)
+    monkeypatch.setattr(sink_plan, "WINDOW_ROWS", 20)
     with seed_of() as seed:
         history = History(tmp_path / "lake", seed + run)
         lake, chance = history.lake, history.chance
@@ -243,8 +243,8 @@ def test_maintenance_delivers_nothing(tmp_path: Path) -> None:
 def test_inserts_that_were_delivered_are_each_row_once(
     tmp_path: Path, run: int, partitioned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNKS_PER_PLAN", 3)
-    monkeypatch.setattr(planning, "WINDOW_ROWS", 20)
+    monkeypatch.setattr(sink_plan, "CHUNKS_PER_PLAN", 3)
+    monkeypatch.setattr(sink_plan, "WINDOW_ROWS", 20)
     with seed_of() as seed:
         history = History(tmp_path / "lake", seed + 100 + run)
         lake, chance = history.lake, history.chance

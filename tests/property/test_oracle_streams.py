@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.streams import change_tables, check, create_tables
+from tests.support.streams import change_tables, check, create_tables
 
 import tidelock
 from tidelock.run.lake import Lake

@@ -10,7 +10,7 @@ from tests.property.oracle_tables import texts_of
 from tests.tpch.data import tables
 from tests.tpch.tables import schemas
 
-from tidelock.derive.sql.parsing import parse_view
+from tidelock.derive.sql.query import parse_view
 from tidelock.run.session import Engine
 
 QUERIES = sorted((Path(__file__).parents[1] / "tpch" / "queries").glob("q*.sql"))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.lakes import (
+from tests.support.lakes import (
     NUMBERS_DDL,
     SETTINGS,
     Rows,
@@ -33,8 +33,8 @@ from tests.lakes import (
 
 import tidelock
 from tidelock import Lake, Transaction, errors
-from tidelock.store.faults import FaultyStore
-from tidelock.store.objects import Objects
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 State = dict[str, Rows]
 TABLES = ("keyed", "plain", "other")

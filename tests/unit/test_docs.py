@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import tidelock
-from tidelock.derive import costs
-from tidelock.store.folding import INDEX_ROWS_MIN
-from tidelock.store.intents import LEASE_SECONDS
+from tidelock.derive.refresh import costs
+from tidelock.store.leases.leases import LEASE_SECONDS
+from tidelock.store.upkeep.fold_plan import INDEX_ROWS_MIN
 
 ROOT = Path(__file__).parents[2]
 PYTHON = (ROOT / "docs" / "python.md").read_text("utf-8")
@@ -33,9 +33,9 @@ def test_the_defaults_that_are_told_are_those_there_are() -> None:
 def test_the_model_of_costs_is_told_as_it_is() -> None:
     page = " ".join((ROOT / "docs" / "stream-tables.md").read_text("utf-8").split())
     told = (
-        f"by delta, {costs.QUERY_SECONDS:g} s for each stage and "
+        f"by delta, {costs.QUERY_SECONDS:g} s for each segment and "
         f"{costs.SECONDS_PER_CHANGE * 1e6:g} µs for each changed row",
-        f"in full, {costs.FULL_QUERY_SECONDS:g} s for each stage and "
+        f"in full, {costs.FULL_QUERY_SECONDS:g} s for each segment and "
         f"{costs.SECONDS_PER_ROW * 1e6:g} µs for each row",
         f"more than {costs.LOCAL_CHANGES_MAX:,} changes",
     )

@@ -31,11 +31,13 @@ def test_a_lake_has_these_methods() -> None:
         "create_table", "delete_branch", "delete_tag", "deliver", "discard_quarantined",
         "drop_sink", "drop_stream_table", "drop_table", "explain", "find_commit", "find_operation",
         "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "intents",
-        "log", "mirror", "optimize", "pause_sink", "prune", "quarantine", "read_since",
-        "recoveries", "refresh", "release", "repair", "replay", "resume", "resume_sink",
-        "resync_sink", "retry_quarantined", "run", "serve_schedule", "sink_status", "sinks",
-        "snapshot", "spark", "sql", "stream_tables", "suspend", "table", "tables", "tag", "tags",
-        "transaction", "unreadable_intents", "uri",
+        "load", "log", "mirror", "optimize", "prune", "quarantine", "read_since",
+        "recoveries", "refresh",
+        "release", "repair", "repair_sink", "replay", "resume",
+        "resume_sink", "resync_sink", "retry_quarantined", "run", "scheduler", "serve_schedule",
+        "sink_status", "sinks", "snapshot", "spark", "sql", "stream_tables", "suspend",
+        "suspend_sink", "table", "tables", "tag", "tags", "transaction", "unreadable_intents",
+        "uri", "verify",
     }  # fmt: skip
 
 

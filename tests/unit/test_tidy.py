@@ -14,6 +14,8 @@ LINES_MAX = 600
 BANNED_MODULES = {"utils", "util", "helpers", "common", "manager", "misc", "base2"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b|NotImplementedError")
 BEYOND_CONNECT = re.compile(r"\b(_jvm|_jdf|sparkContext|SparkContext)\b|\.rdd\b")
+LOOKS_BEHIND = {"jvm_remains.py"}
+"""What clears away a JVM that died has to name what PySpark keeps of it."""
 MACHINE_PATH = re.compile(r"/(work|farm|root|home/[a-z]+)/")
 
 
@@ -42,7 +44,7 @@ def test_a_module_says_what_it_owns_and_is_finished(path: Path) -> None:
     text = path.read_text("utf-8")
     assert ast.get_docstring(ast.parse(text)), "a module opens with what it owns"
     assert not UNFINISHED.search(text)
-    assert not BEYOND_CONNECT.search(text)
+    assert path.name in LOOKS_BEHIND or not BEYOND_CONNECT.search(text)
     assert "import pandas" not in text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lakes import NUMBERS_DDL, check_log, numbers
+from tests.support.lakes import NUMBERS_DDL, check_log, numbers
 
 import tidelock
 from tidelock import Lake, errors

@@ -185,7 +185,7 @@ def _no_lake(given: str, uri: str) -> LakeNotFound:
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, panel: str | None = None, engine: bool = False
+    app: typer.Typer, name: str, *, example: str, engine: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register `function(call, ...)` as a command that has the common options too, and with
     `engine` those of commands that run queries."""
@@ -220,7 +220,7 @@ def command(
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
-        app.command(name, epilog=shown_example(example), rich_help_panel=panel)(run)
+        app.command(name, epilog=shown_example(example))(run)
         return function
 
     return register
@@ -249,6 +249,6 @@ def _escaped(text: str) -> str:
 
 
 def _close_stdout() -> None:
-    """Whoever read stdout is gone; what is still buffered must not fail again at exit."""
+    """The reader of stdout is gone; what is still buffered must not fail again at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())

@@ -49,32 +49,10 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (5, "the outcome is unknown: run again with the same --operation-id"),
     (6, "the store failed or denied access: back off and retry"),
     (7, "an object in the lake cannot be trusted: an operator must look"),
-    (8, "Spark is missing, or refused the query"),
-    (9, "a stream table could not be refreshed; the others were"),
+    (8, "the engine is missing, or refused the query"),
+    (9, "a stream table could not be refreshed, or is suspended; the others were"),
     (10, "a sink could not deliver everything; what it delivered counts"),
     (INTERRUPTED, "interrupted; no commit is half made"),
-)
-
-
-# Errors of the lake speak to Python; here the same things have other names.
-PHRASES: tuple[tuple[str, str], ...] = (
-    ("; or use a timedelta, or a number of seconds", ""),
-    ("given by key=[...]", "given by --key"),
-    ("use engine='spark'", "use --engine spark"),
-    ("Say allow_drop=True", "Say --yes"),
-    ("or use cascade=True", "or use --cascade"),
-    ("create_or_replace_stream_table replaces a stream table", "--replace replaces one"),
-    (
-        "Drop those first with lake.drop_stream_table, or create it again in the same transaction",
-        "Drop those first, with `tidelock stream drop`",
-    ),
-    ("lake.stream_tables() lists those", "`tidelock stream list` shows those"),
-    ("lake.drop_stream_table removes it", "`tidelock stream drop` removes it"),
-    ("or use refresh_mode='auto'", "or use --mode auto"),
-    ("refresh_mode is 'incremental_strict'", "its mode is 'incremental_strict'"),
-    ("Name an option: schedule='5m'", "Name an option: --schedule 5m"),
-    ("or None for only when asked", "or 'manual' for only when asked"),
-    ("reading with read_only=True works", "reading works"),
 )
 
 
@@ -86,19 +64,13 @@ def exit_code(error: BaseException) -> int:
 def describe(error: BaseException) -> dict[str, Any]:
     """The error as plain values, with the same keys for every kind of error."""
     if isinstance(error, TidelockError):
-        return {**error.to_dict(), "message": in_shell_words(error.message)}
+        return error.to_dict("shell")
     message = str(error) or type(error).__name__
     return {
         "condition": "UNEXPECTED",
         "action": "never_retry",
         "message": f"{type(error).__name__}: {message}",
     }
-
-
-def in_shell_words(message: str) -> str:
-    for python, shell in PHRASES:
-        message = message.replace(python, shell)
-    return message
 
 
 def tell(error: BaseException, *, as_json: bool, debug: bool) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from tidelock.cli import interrupts
 
@@ -28,7 +31,20 @@ def _keep_libraries_quiet() -> None:
     logging.getLogger("tidelock").addHandler(logging.StreamHandler())
 
 
+class _PandasWithSpark(MetaPathFinder):
+    """Keeps pandas out until PySpark is there, which alone needs it. PyArrow would import it for no
+    more than to know whether it is there, and every command would take twice as long to start."""
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas" and "pyspark" not in sys.modules:
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+        return None
+
+
 def main() -> None:
     interrupts.end_at_once()
+    sys.meta_path.insert(0, _PandasWithSpark())
     _keep_libraries_quiet()
     sys.exit(run(sys.argv[1:]))

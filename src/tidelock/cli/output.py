@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelock.cli.cells import NULL, cell, printable, shortened
+from tidelock.cli.show.cells import NULL, cell, printable, shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,7 +32,10 @@ GAP = 3
 COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
 PROSE = {"reason", "status", "message", "last result", "not due because"}
 PROSE_WIDTH_MAX = 80
-RIGHT = COUNTS | {"rows in", "rows out", "seconds", "epoch", "as of"}
+RIGHT = COUNTS | {
+    *("rows in", "rows out", "seconds", "epoch", "as of"),
+    *("chunks", "until", "watermark", "newest", "quarantined", "expected", "actual"),
+}
 
 
 class _Console(Console):

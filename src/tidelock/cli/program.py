@@ -1,5 +1,8 @@
 """All commands in one program, and how it ends.
 
+Owns: the table of commands. A command's module is imported when it is called, so that `--help` and
+a wrong command line cost no more than this module and typer do.
+
 Invariant: a command that fails prints nothing on stdout that looks like an answer, says why on
 stderr, and ends with the exit code of the error's family (failures.py). One that did a part of its
 work (`gc`, `stream refresh`) answers with that part, and fails all the same.
@@ -9,30 +12,115 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from tidelock.cli import (
-    apply,
-    branches,
-    failures,
-    history,
-    interrupts,
-    load,
-    maintenance,
-    overview,
-    sink,
-    sql,
-    stream,
-    table,
-)
-from tidelock.cli import run as running
+from tidelock.cli import failures, interrupts
 from tidelock.cli.call import ActorOption, DebugOption, JsonOption, LakeOption, StorageOption
 
 DESCRIPTION = """A lake of tables whose every change is one atomic commit.
 
 Start with [bold]tidelock init shop.lake[/bold]; every command has an example in its --help."""
+
+
+MAINTENANCE = "Maintenance"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What `tidelock --help` says of a command, and the module of commands that registers it."""
+
+    name: str
+    module: str
+    help: str
+    panel: str | None = None
+
+
+COMMANDS = (
+    Command("init", "overview", "Create an empty lake."),
+    Command(
+        "status",
+        "overview",
+        "Show a lake as a whole: branches, tables, who is writing, what needs a decision.",
+    ),
+    Command("load", "load", "Load files into a table as one commit."),
+    Command("sql", "sql", "Run a Spark SQL query over one snapshot of the lake."),
+    Command(
+        "apply",
+        "apply",
+        "Bring the stream tables to what the .sql and .py files of a folder define.",
+    ),
+    Command(
+        "run",
+        "run",
+        "Refresh stream tables and deliver to sinks as they become due, until SIGTERM or Ctrl-C.",
+    ),
+    Command("log", "history", "Show the commits of a branch, newest first."),
+    Command("show", "history", "Show one commit in full."),
+    Command("diff", "history", "Show what the commits after FROM, up to TO, did."),
+    Command("table", "table", "Create, list, show, mirror and drop tables."),
+    Command("stream", "stream", "Stream tables: defined by a query, kept up to date."),
+    Command("sink", "sink", "Sinks: destinations that follow a table."),
+    Command("branch", "branches", "Create, list and delete branches."),
+    Command("tag", "branches", "Name commits. [bold]tidelock tag NAME[/bold] tags the newest."),
+    Command(
+        "optimize",
+        "maintenance",
+        "Compact tables and bring their key indexes up to date. Changes no row.",
+        MAINTENANCE,
+    ),
+    Command(
+        "gc",
+        "maintenance",
+        "Remove what nobody needs: old versions, and what writers left that never committed.",
+        MAINTENANCE,
+    ),
+    Command(
+        "recoveries",
+        "maintenance",
+        "Show what became of operations whose writers died.",
+        MAINTENANCE,
+    ),
+    Command(
+        "repair",
+        "maintenance",
+        "Settle what dead writers left, mend what is damaged, and show what an operator must "
+        "decide.",
+        MAINTENANCE,
+    ),
+    Command(
+        "verify",
+        "verify",
+        "Compare every object and every file with the checksum that was kept when it was written.",
+        MAINTENANCE,
+    ),
+)
+
+
+def load(command: Command) -> Any:
+    """The command itself, from its module."""
+    part = typer.Typer(rich_markup_mode="rich")
+    import_module(f"tidelock.cli.commands.{command.module}").register(part)
+    return typer.main.get_group(part).commands[command.name]
+
+
+class _Program(TyperGroup):
+    """Lists the commands of the table, and imports the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in COMMANDS:
+            self.add_command(
+                TyperCommand(command.name, help=command.help, rich_help_panel=command.panel)
+            )
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, next(load(command) for command in COMMANDS if command.name == name), rest
 
 
 def _epilog() -> str:
@@ -42,6 +130,7 @@ def _epilog() -> str:
 
 app = typer.Typer(
     name="tidelock",
+    cls=_Program,
     help=DESCRIPTION,
     epilog=_epilog(),
     rich_markup_mode="rich",
@@ -79,23 +168,6 @@ def options(
         "json": json,
         "debug": debug,
     }
-
-
-PARTS = (
-    overview,
-    table,
-    load,
-    sql,
-    stream,
-    apply,
-    sink,
-    running,
-    history,
-    branches,
-    maintenance,
-)
-for part in PARTS:
-    part.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -76,9 +76,15 @@ def version_on(lake: Lake, text: str, branch: str) -> int:
 
 
 def table_names(lake: Lake) -> dict[str, str]:
-    """The names of tables by their ids, over all branches."""
+    """The names of tables by their ids, over all branches. What is kept for a stream table has the
+    name of that one."""
+    from tidelock.derive.plan.view import kept_for
+
     names: dict[str, str] = {}
     for branch in lake.branches():
-        for state in lake.snapshot(branch.name).tables():
-            names.setdefault(state.id, state.name)
+        states = lake.snapshot(branch.name).states().values()
+        shown = {state.id: state.name for state in states}
+        for state in states:
+            owner = kept_for(state.name)
+            names.setdefault(state.id, state.name if owner is None else shown.get(owner, owner))
     return names

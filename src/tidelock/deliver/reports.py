@@ -1,4 +1,4 @@
-"""What became of a tick, and where a sink stands, as values."""
+"""What became of a delivery, and where a sink stands, as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from tidelock.model.sinks import Feed, Trouble
 
-Action = Literal["delivered", "idle", "paused", "waiting", "failed", "interrupted"]
+Action = Literal["delivered", "refused", "idle", "suspended", "waiting", "failed", "interrupted"]
+"""`refused`: the destination took nothing of what it was sent, and all of it is in quarantine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class PartitionReport:
 
     path: str
     rows: int
+    """Those that the destination took."""
     size_bytes: int
     chunks: int
     after: int
@@ -41,24 +43,24 @@ class DeliveryReport:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.partitions)
+        return sum(partition.rows for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.partitions)
+        return sum(partition.size_bytes for partition in self.partitions)
 
     @property
     def chunks(self) -> int:
-        return sum(one.chunks for one in self.partitions)
+        return sum(partition.chunks for partition in self.partitions)
 
     @property
     def quarantined(self) -> int:
-        return sum(one.quarantined for one in self.partitions)
+        return sum(partition.quarantined for partition in self.partitions)
 
     @property
     def is_incomplete(self) -> bool:
         """Whether something is left that a destination did not take."""
-        return self.action == "failed" or any(one.trouble for one in self.partitions)
+        return self.action == "failed" or any(partition.trouble for partition in self.partitions)
 
     def __repr__(self) -> str:
         said = f", {self.reason}" if self.reason else ""
@@ -75,7 +77,24 @@ class LaggingPartition:
     trouble: Trouble | None
 
 
-Condition: TypeAlias = Literal["current", "behind", "failing", "paused", "stopped", "lapsed"]
+@dataclass(frozen=True, slots=True)
+class ManifestReport:
+    """A manifest that was written anew."""
+
+    sink: str
+    files: int
+    rows: int
+    missing: tuple[tuple[int, int], ...]
+    """The first and the last of each range that the lake had delivered and no file holds."""
+
+    def __repr__(self) -> str:
+        gaps = f", {len(self.missing)} ranges missing" if self.missing else ""
+        return f"ManifestReport({self.sink!r}, {self.files} files, {self.rows} rows{gaps})"
+
+
+Condition: TypeAlias = Literal[
+    "current", "behind", "quarantined", "failing", "damaged", "suspended", "stopped", "lapsed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +122,8 @@ class SinkStatus:
     in_flight: bool
     retry_at: datetime | None
     options: dict[str, Any]
+    damage: tuple[str, ...] = ()
+    """What was delivered and is not there any more as it was; found only when it was verified."""
 
     def __repr__(self) -> str:
         said = f", {self.reason}" if self.reason else ""

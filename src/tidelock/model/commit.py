@@ -228,7 +228,7 @@ class BranchRef:
 
 
 def with_frontiers(changes: tuple[TableChange, ...]) -> tuple[TableChange, ...]:
-    """The changes with frontiers that name what the same commit publishes of their sources."""
+    """The changes with frontiers that name what the same commit publishes of their inputs."""
     states = {change.after.id: change.after for change in changes if change.after is not None}
     return tuple(
         replace(change, after=_with_frontier(change.after, states))

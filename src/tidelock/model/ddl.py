@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from tidelock.errors import InvalidSchema
+from tidelock.errors import Advice, InvalidSchema
 from tidelock.model.names import quote
 from tidelock.model.schema import Column, TableSchema, table_schema
 from tidelock.model.types import (
@@ -83,12 +83,13 @@ _INSTEAD: dict[str, str] = {
 _CLAUSES = {
     "DEFAULT": "A DEFAULT cannot be declared here",
     "GENERATED": "A generated column cannot be declared here",
-    "PRIMARY": "A key is given by key=[...], not in the column list",
+    "PRIMARY": "A key is not given in the column list",
     "UNIQUE": "UNIQUE cannot be declared here",
     "REFERENCES": "REFERENCES cannot be declared here",
     "CHECK": "CHECK cannot be declared here",
     "COLLATE": "A collation cannot be kept: compare with lower() or collate() in queries instead",
 }
+_KEY = Advice("Give it by key=[...].", "Give it by --key.")
 
 
 def parse_schema(schema: Any, key: str | Sequence[str] | None = None) -> TableSchema:
@@ -221,7 +222,10 @@ class _Parser:
                 break
         if self._word() in _CLAUSES:
             raise InvalidSchema(
-                f"{_CLAUSES[self._word()]} (column {path!r}).", column=path, clause=self._word()
+                f"{_CLAUSES[self._word()]} (column {path!r}).",
+                _KEY if self._word() == "PRIMARY" else None,
+                column=path,
+                clause=self._word(),
             )
         return Column(name, type_, nullable)
 

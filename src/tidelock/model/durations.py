@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from tidelock.errors import InvalidOption
+from tidelock.errors import Advice, InvalidOption
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -52,7 +52,8 @@ def in_seconds(text: str) -> float | str:
 def _refusal(value: object, what: str) -> InvalidOption:
     return InvalidOption(
         f"{value!r} cannot be read as {what}. Write it with its unit, such as '30s', '1h30m' or "
-        "'7d' (s, m, h, d, w); or use a timedelta, or a number of seconds.",
+        "'7d' (s, m, h, d, w).",
+        Advice("Or use a timedelta, or a number of seconds.", ""),
         value=str(value),
     )
 
@@ -84,5 +85,5 @@ def parse_moment(value: datetime | str) -> datetime:
 
 
 def show_moment(moment: datetime) -> str:
-    """A moment in UTC, to the second, in ISO 8601."""
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+    """A moment as people read it: in UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -12,6 +12,11 @@ from tidelock.model.durations import show_moment
 T = TypeVar("T")
 
 ROWS_SHOWN_MAX = 50
+COUNTS = frozenset(
+    {"rows", "rows in", "rows out", "inserted", "updated", "deleted", "tables", "files"}
+    | {"chunks", "bytes", "lagging", "quarantined"}
+)
+"""The columns that say how many there are; other whole numbers say which one it is."""
 
 
 class Listing(tuple[T, ...]):
@@ -35,7 +40,10 @@ class Listing(tuple[T, ...]):
         return super().__contains__(item)
 
     def cells(self) -> list[list[str]]:
-        return [[_shown(read(value)) for read in self.columns.values()] for value in self]
+        return [
+            [_shown(read(value), name in COUNTS) for name, read in self.columns.items()]
+            for value in self
+        ]
 
     def __repr__(self) -> str:
         if not self:
@@ -61,9 +69,13 @@ class Listing(tuple[T, ...]):
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, counted: bool = False) -> str:
     if value is None:
         return ""
+    if counted and isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.2f}"
     if isinstance(value, datetime):
         return show_moment(value)
     if isinstance(value, tuple | list):

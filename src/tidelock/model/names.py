@@ -79,7 +79,7 @@ def quote(name: str) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """A sentence that helps with a misspelt name: the closest one, or what there is."""
-    names = sorted(known)
+    names = sorted(name for name in known if not is_hidden(name))
     if not names:
         return "There are none yet."
     folded = {fold(known_name): known_name for known_name in names}

@@ -1,7 +1,7 @@
 """Sinks as data: what follows which table to where, and how far it has come.
 
 A *position* is a number that orders everything that a feed delivers: for `inserts` a row's
-sequence, for `changes` the version in the upper bits and the place within it in the lower. Ranges
+sequence, for `changes` the version in the upper bits and the number within it in the lower. Ranges
 are open below and closed above: (after, until].
 
 Invariants:
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -24,15 +24,28 @@ from tidelock.errors import InvalidOption
 
 Feed = Literal["inserts", "changes"]
 FEEDS = ("inserts", "changes")
+HOLDS: dict[Feed, str] = {
+    "inserts": (
+        "It will hold each row once, as it was when it was delivered: later updates, deletions and "
+        "retention do not reach it; a feed of changes carries those"
+    ),
+    "changes": (
+        "It will hold every change of every commit, with updates and deletions as rows of their "
+        "own, marked by _op"
+    ),
+}
+"""What a destination will and will not hold, for each feed."""
 NOTHING = -1
 """The position before the first."""
-PLACE_BITS = 32
-"""How many bits of a position in a `changes` feed tell the place within its version."""
+NOBODY = ""
+"""What a destination that no plan has reached says of who did."""
+ORDINAL_BITS = 32
+"""How many bits of a position in a `changes` feed tell the number within its version."""
 
 
-def position_of(version: int, place: int) -> int:
-    """The position of a change, by its place within its version."""
-    return version << PLACE_BITS | place
+def position_of(version: int, ordinal: int) -> int:
+    """The position of a change, by its number within its version."""
+    return version << ORDINAL_BITS | ordinal
 
 
 def end_of(version: int) -> int:
@@ -41,7 +54,7 @@ def end_of(version: int) -> int:
 
 
 def version_of(position: int) -> int:
-    return position >> PLACE_BITS
+    return position >> ORDINAL_BITS
 
 
 def told(feed: Feed, position: int) -> int:
@@ -73,6 +86,13 @@ class SinkDefinition:
     actor: str
     created: datetime
     format: int = 1
+
+
+def first_position(definition: SinkDefinition) -> int:
+    """The position before what a sink delivers first."""
+    if definition.snapshot is not None:
+        return end_of(definition.snapshot - 1)
+    return definition.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +156,8 @@ class SinkState:
     """The version that the last plan read, and the pin of the table then."""
     left_by: tuple[str, ...] = ()
     """The identities of plans, one of which was the last to reach the destination; () for none."""
+    may_lose_rows: bool = False
+    """Whether a replay may take rows from the destination that the lake has no longer."""
     format: int = 1
 
     @property
@@ -169,7 +191,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeliveryPlan:
     """One delivery, decided before anything is sent, and repeated as it is until it is done."""
 
     number: int
@@ -208,4 +230,21 @@ class Plan:
 
 def check_feed(feed: str) -> None:
     if feed not in FEEDS:
-        raise InvalidOption(f"feed={feed!r} is none of {', '.join(FEEDS)}.", feed=feed)
+        raise InvalidOption(f"The feed {feed!r} is none of {', '.join(FEEDS)}.", feed=feed)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a sink stands: its state, and the plan that is open, if there is one."""
+
+    state: SinkState
+    open: DeliveryPlan | None = None
+    mended: str | None = None
+    """What was found wrong with the state and could be made good."""
+
+    def given_up(self) -> SinkState:
+        """The state without the plan that is open, which may have reached the destination."""
+        if self.open is None:
+            return self.state
+        before = self.state.left_by or (NOBODY,)
+        return replace(self.state, left_by=(*before, self.open.identity))

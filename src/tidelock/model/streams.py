@@ -4,7 +4,7 @@ A definition is inert: it says what the table is, never how it is kept. It is st
 hash of its content, so that a snapshot of a thousand stream tables stays small.
 
 Invariants:
-    a frontier holds one entry for each source that the query reads;
+    a frontier holds one entry for each input that the query reads;
     members of an atomic group have one `as_of` and one `epoch` at every version.
 """
 
@@ -24,7 +24,7 @@ SchedulePolicy = Literal["fastest", "slowest"]
 PUBLISHING = -1
 """Stands for the version of the commit that a staged state will be part of."""
 UPSTREAM = "upstream"
-"""The schedule of a table that is due whenever one of its sources changed."""
+"""The schedule of a table that is due whenever one of its inputs changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputVersion:
     """One table that a stream table was computed from, as it was then.
 
     `version` is the version of the lake that its content stands for: for a base table the snapshot
@@ -86,7 +86,7 @@ class StreamState:
 
     definition: str
     """The id of its definition."""
-    frontier: tuple[Source, ...] = ()
+    frontier: tuple[InputVersion, ...] = ()
     as_of: int = 0
     """The version of the lake that was read by the last refresh; 0 before the first."""
     epoch: int = 0
@@ -96,6 +96,8 @@ class StreamState:
     suspended: str | None = None
     """Why it is not refreshed; None when it is."""
     spent: Spent = Spent()
+    made_on: str = ""
+    """The engine that gave its table's columns their types."""
 
     @property
     def populated(self) -> bool:

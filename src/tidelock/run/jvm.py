@@ -3,8 +3,9 @@
 Owns: the check for Java, and the one Spark session with a JVM that this process may have. PySpark
 allows one per process, so every engine that needs it shares it.
 
-Invariant: `users > 0` if and only if `session` is set. A session that somebody else started in this
-process is borrowed through `newSession()` and never stopped.
+Invariants: `users > 0` if and only if `session` is set. A session that somebody else started in
+this process is borrowed through `newSession()` and never stopped. A JVM that died is forgotten,
+ours or another's: PySpark itself would speak to it for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelock.errors import EngineUnavailable, JavaMissing
+from tidelock.run.jvm_remains import forget_dead_jvm
+from tidelock.store.spark.sessions import why_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,11 +53,21 @@ appender.file.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
+@dataclass(frozen=True)
+class Wish:
+    """How Spark is to be started."""
+
+    master: str | None = None
+    memory: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
 class _Shared:
     lock = threading.RLock()
     session: SparkSession | None = None
     users = 0
     master = ""
+    started_with = Wish()
     borrowed = False
     folder: Path | None = None
     gateway: Any = None
@@ -62,41 +76,47 @@ class _Shared:
 def acquire(master: str | None, memory: str | None, conf: Mapping[str, str]) -> SparkSession:
     """The session of this process, started if there is none. Pair it with `release`."""
     with _Shared.lock:
-        if _Shared.session is not None and not is_running():
-            # Somebody stopped it behind our back.
-            _forget()
-        if _Shared.session is None:
-            _start(master, memory, conf)
-        elif master and master != _Shared.master:
+        if _Shared.session is not None and why_gone(_Shared.session) is not None:
+            # It died, or somebody stopped it behind our back. Others who use it want it as it was.
+            again = _Shared.started_with
+            _end()
+            _start(again)
+        elif _Shared.session is None:
+            _start(Wish(master, memory, conf))
+        running = _Shared.master
+        if master and master != running:
+            if not _Shared.users:
+                _end()
             raise EngineUnavailable(
-                f"Spark already runs in this process with master {_Shared.master}, and a process "
-                f"has only one. Leave the master out, or use {master} in a process of its own.",
+                f"Spark already runs in this process with master {running}, and a process has "
+                f"only one. Leave the master out, or use {master} in a process of its own.",
                 master=master,
-                running=_Shared.master,
+                running=running,
             )
         _Shared.users += 1
         assert _Shared.session is not None
         return _Shared.session
 
 
-def release() -> None:
+def release(session: SparkSession) -> None:
     """Give the session back. The last one stops it, if it was started here."""
     with _Shared.lock:
-        _Shared.users -= 1
-        if _Shared.users > 0 or _Shared.session is None:
+        if session is not _Shared.session:
+            # It died, and another has taken its place.
             return
-        if not _Shared.borrowed and is_running():
-            _Shared.session.stop()
-        _forget()
+        _Shared.users -= 1
+        if _Shared.users == 0:
+            _end()
 
 
 def is_running() -> bool:
-    """Whether this process has a session with a JVM, whoever started it."""
+    """Whether this process has a session with a JVM, ours or another's."""
     if "pyspark.sql" not in sys.modules:
         return False
     from pyspark.sql import SparkSession
 
-    return SparkSession._instantiatedSession is not None
+    session = SparkSession._instantiatedSession
+    return session is not None and why_gone(session) is None
 
 
 def find_java(environ: Mapping[str, str]) -> str:
@@ -195,7 +215,7 @@ def _log_file_uri(folder: Path) -> str:
     return (folder / "log4j2.properties").as_uri()
 
 
-def _start(master: str | None, memory: str | None, conf: Mapping[str, str]) -> None:
+def _start(wish: Wish) -> None:
     if not is_running():
         if CONNECT_MODE in os.environ:
             raise EngineUnavailable(
@@ -206,20 +226,23 @@ def _start(master: str | None, memory: str | None, conf: Mapping[str, str]) -> N
     from pyspark.sql import SparkSession
 
     hush_pyspark()
+    if forget_dead_jvm(_Shared.gateway):
+        _Shared.gateway = None
     if is_running():
-        _borrow(SparkSession.builder.getOrCreate().newSession(), master, conf)
+        _borrow(SparkSession.builder.getOrCreate().newSession(), wish)
         return
     folder = Path(tempfile.mkdtemp(prefix="tidelock-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "log4j2.properties").write_text(LOG_SETTINGS)
-    settings = local_settings(master or "local[*]", memory, folder, conf)
-    _Shared.session = _launch(settings, folder / "spark.log")
+    settings = local_settings(wish.master or "local[*]", wish.memory, folder, wish.conf)
+    _Shared.session, _Shared.started_with = _launch(settings, folder / "spark.log"), wish
     _Shared.master = settings["spark.master"]
     _Shared.folder = folder
     _Shared.borrowed = False
 
 
-def _borrow(session: SparkSession, master: str | None, conf: Mapping[str, str]) -> None:
+def _borrow(session: SparkSession, wish: Wish) -> None:
+    master = wish.master
     running = session.conf.get("spark.master", "") or ""
     if master and master != running:
         raise EngineUnavailable(
@@ -228,10 +251,10 @@ def _borrow(session: SparkSession, master: str | None, conf: Mapping[str, str]) 
             master=master,
             running=running,
         )
-    for key, value in conf.items():
+    for key, value in wish.conf.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
-    _Shared.session = session
+    _Shared.session, _Shared.started_with = session, wish
     _Shared.master = running
     _Shared.borrowed = True
 
@@ -293,7 +316,11 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _forget() -> None:
+def _end() -> None:
+    """Stop the session if it is ours and can be stopped, and forget it."""
+    session = _Shared.session
+    if session is not None and not _Shared.borrowed and why_gone(session) is None:
+        session.stop()
     if _Shared.folder is not None:
         shutil.rmtree(_Shared.folder, ignore_errors=True)
     _Shared.session, _Shared.folder = None, None

@@ -6,10 +6,12 @@ are safe to use from several threads; several handles, in several processes, may
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count, groupby, islice
 from types import TracebackType
@@ -17,7 +19,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from tidelock.deliver.sinks import Sinks
 from tidelock.derive.catalog import Catalog
+from tidelock.derive.definitions.define import StreamDefinitions
+from tidelock.derive.refresh.refreshes import StreamRefreshes
 from tidelock.errors import (
     Action,
     ConflictError,
@@ -26,48 +31,52 @@ from tidelock.errors import (
     VersionNotFound,
 )
 from tidelock.model.arguments import check_count
-from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.commit import BranchRef, Commit, TableState
 from tidelock.model.durations import parse_duration
 from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name, names_of
-from tidelock.run import places
-from tidelock.run.places import At
+from tidelock.run.files import FileMethods
+from tidelock.run.functions import refuse_deferred, refuse_unfinished
 from tidelock.run.session import Engine
-from tidelock.run.sink_methods import SinkMethods
-from tidelock.run.sinks import Sinks
-from tidelock.run.stream_definitions import StreamDefinitions
-from tidelock.run.stream_methods import StreamMethods
-from tidelock.run.stream_refreshes import StreamRefreshes
-from tidelock.store import repair as repairing
+from tidelock.run.sinks import SinkMethods
+from tidelock.run.streams import StreamMethods
+from tidelock.store import points
 from tidelock.store.branches import MAIN, Tag
-from tidelock.store.changes import named_changes
-from tidelock.store.feeds import change_reader
-from tidelock.store.garbage import GarbageReport, collect
-from tidelock.store.holds import Hold, release_hold, take_hold
-from tidelock.store.intents import Intent, UnreadableIntent, list_intents
-from tidelock.store.mirror import Foreign, Mirror, foreign_commits, mirror
-from tidelock.store.recovery import Recovery, recoveries
+from tidelock.store.lake_info import LakeInfo
+from tidelock.store.leases.holds import Hold, release_hold, take_hold
+from tidelock.store.leases.intents import Intent, UnreadableIntent, list_intents
+from tidelock.store.leases.recovery import Recovery, recoveries
+from tidelock.store.points import At
 from tidelock.store.snapshot import Snapshot
-from tidelock.store.store import LakeInfo, Store
+from tidelock.store.store import Store
+from tidelock.store.table import Table
+from tidelock.store.tables.change_reader import change_reader
+from tidelock.store.tables.changes import named_changes
 from tidelock.store.transaction import Transaction
+from tidelock.store.upkeep import repair as repairing
+from tidelock.store.upkeep.garbage import GarbageReport, collect
+from tidelock.store.upkeep.inventory import Finding
+from tidelock.store.upkeep.mirror import Foreign, Mirror, foreign_commits, mirror
+from tidelock.store.upkeep.verification import VerifyReport, sample_damage, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+logger = logging.getLogger("tidelock")
 
 RETENTION = timedelta(days=7)
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake(StreamMethods, SinkMethods):
+class Lake(FileMethods, StreamMethods, SinkMethods):
     """An open lake. Close it, or use it as a context manager."""
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine, catalog: Catalog) -> None:
         self._store = store
         self._engine = engine
         self._sinks = Sinks(store)
-        self._catalog = Catalog(store.objects, store.engine)
+        self._catalog = catalog
         self._definitions = StreamDefinitions(store, self._catalog)
         self._refreshes = StreamRefreshes(store, self._definitions)
 
@@ -87,6 +96,7 @@ class Lake(StreamMethods, SinkMethods):
     @property
     def spark(self) -> SparkSession:
         """The Spark session that queries of this lake run on; started now if it was not."""
+        self._store.refuse_unusable()
         return self._engine.get()
 
     # Writing
@@ -124,11 +134,7 @@ class Lake(StreamMethods, SinkMethods):
         Returns what the function returns. It is called up to 1 + `retries` times, each time on
         the newest snapshot.
         """
-        if not callable(function):
-            raise InvalidOption(
-                f"lake.run takes a function of a transaction, not {function!r}. For one statement: "
-                "lake.run(lambda tx: tx.delete('orders', 'id = 1')).",
-            )
+        refuse_deferred(function)
         check_count(retries, "retries")
         with ExitStack() as stack:
             for attempt in count():
@@ -137,7 +143,7 @@ class Lake(StreamMethods, SinkMethods):
                 )
                 try:
                     with transaction:
-                        return function(transaction)
+                        return refuse_unfinished(function(transaction))
                 except ConflictError as error:
                     if error.action is not Action.REFRESH_AND_RETRY or attempt >= retries:
                         raise
@@ -197,18 +203,18 @@ class Lake(StreamMethods, SinkMethods):
         store = self._store
         name = MAIN if branch is None else branch
         if not given:
-            return store.snapshot_of(store.branches.head(name))
-        place = places.locate(store, name, version=version, commit=commit, at=at, tag=tag)
+            return store.newest_snapshot(name)
+        place = points.locate(store, name, version=version, commit=commit, at=at, tag=tag)
         if branch is not None and (tag or commit):
             named = f"The tag {tag!r}" if tag else f"The commit {commit!r}"
-            places.check_on_branch(store.branches.head(branch), place, named)
+            points.check_on_branch(store.branches.head(branch), place, named)
         return store.snapshot_at(*place)
 
-    def table(self, name: str, *, branch: str = MAIN) -> Any:
+    def table(self, name: str, *, branch: str = MAIN) -> Table:
         """A table of the newest snapshot: short for `lake.snapshot().table(name)`."""
         return self.snapshot(branch).table(name)
 
-    def tables(self, *, branch: str = MAIN) -> Any:
+    def tables(self, *, branch: str = MAIN) -> Listing[TableState]:
         """The tables of the newest snapshot."""
         return self.snapshot(branch).tables()
 
@@ -233,8 +239,8 @@ class Lake(StreamMethods, SinkMethods):
         where to divide the range.
         """
         head = self._store.branches.head(branch)
-        first = places.version_on(self._store, head, since)
-        last = None if until is None else places.version_on(self._store, head, until)
+        first = points.version_on(self._store, head, since)
+        last = None if until is None else points.version_on(self._store, head, until)
         return change_reader(self._store, head, table, first, last)
 
     def log(
@@ -273,7 +279,7 @@ class Lake(StreamMethods, SinkMethods):
 
     def find_commit(self, at: At, *, branch: str = MAIN) -> Commit:
         """The commit that a version, a commit id, a tag or a time names."""
-        ref, version = places.point(self._store, at, branch)
+        ref, version = points.point(self._store, at, branch)
         if version == 0:
             raise VersionNotFound(
                 "Version 0 is the empty lake: no commit made it.", branch=branch, version=0
@@ -306,17 +312,17 @@ class Lake(StreamMethods, SinkMethods):
         """Create a branch from the newest commit of `branch`, or from `at`: a version of it, a
         commit id, a tag's name or a time."""
         self._store.refuse_read_only()
-        place = places.point(self._store, at, branch)
+        place = points.point(self._store, at, branch)
         created = self._store.branches.create(name, *place, self.actor)
         try:
-            places.check_kept(self._store, place)
+            points.check_kept(self._store, place)
         except SnapshotExpired:
             self._store.close_branch(name)
             raise
         return created
 
     def delete_branch(self, name: str) -> None:
-        """Delete a branch. Whoever still writes to it gets BranchDeleted."""
+        """Delete a branch. A writer that is still at it gets BranchDeleted."""
         self._store.close_branch(name)
 
     def tag(
@@ -329,7 +335,7 @@ class Lake(StreamMethods, SinkMethods):
     ) -> Tag:
         """Name a commit, and keep its snapshot readable for as long as the tag exists."""
         self._store.refuse_read_only()
-        place = places.locate(self._store, branch, version=version, commit=commit)
+        place = points.locate(self._store, branch, version=version, commit=commit)
         ref, number = place
         if number == 0:
             raise VersionNotFound("There is no commit to tag yet.", version=0)
@@ -337,7 +343,7 @@ class Lake(StreamMethods, SinkMethods):
             name, self._store.log.commit_at(ref, number), ref, self.actor
         )
         try:
-            places.check_kept(self._store, place)
+            points.check_kept(self._store, place)
         except SnapshotExpired:
             self._store.branches.delete_tag(name)
             raise
@@ -376,7 +382,7 @@ class Lake(StreamMethods, SinkMethods):
         on Spark's executors.
         """
         self._store.refuse_read_only()
-        self._store.ensure_lease()
+        self._store.lease.ensure()
         head = self._store.branches.head(branch)
         asked = list(head.tables) if tables is None else names_of(tables, "tables")
         names = [head.tables[name].name for name in asked]
@@ -388,6 +394,7 @@ class Lake(StreamMethods, SinkMethods):
             commits.extend(commit for commit in done if commit is not None)
             if progress is not None:
                 progress(number, len(names))
+        self._sample()
         return Listing.of(
             "Maintenance",
             commits,
@@ -413,15 +420,23 @@ class Lake(StreamMethods, SinkMethods):
         age = parse_duration(older_than, "an age")
         if not dry_run:
             self._sinks.release_leftovers()
-        return collect(self._store, age, versions, dry_run, progress)
+        report = collect(self._store, age, versions, dry_run, progress)
+        return report if dry_run else replace(report, damaged=self._sample())
+
+    def _sample(self) -> tuple[Finding, ...]:
+        """Look at some files by chance, and say what is damaged."""
+        found = sample_damage(self._store)
+        for one in found:
+            logger.error("%s of table %r is damaged: %s", one.key, one.table, one.why)
+        return found
 
     def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:
         """Keep a version readable until the hold is moved or released."""
         self._store.refuse_read_only()
-        place = places.locate(self._store, branch, version=version)
+        place = points.locate(self._store, branch, version=version)
         hold = take_hold(self._store.objects, name, *place, self.actor)
         try:
-            places.check_kept(self._store, place)
+            points.check_kept(self._store, place)
         except SnapshotExpired:
             release_hold(self._store.objects, name)
             raise
@@ -489,15 +504,33 @@ class Lake(StreamMethods, SinkMethods):
         adopt: bool = False,
         discard: bool = False,
         discard_intent: str | None = None,
+        discard_object: str | None = None,
     ) -> repairing.RepairReport:
         """Show what an operator must decide, and do it on an explicit word.
 
-        Without arguments it settles expired intents and lists foreign commits. `adopt=True` or
-        `discard=True` decides on the foreign commit of `table`; `discard_intent` removes an
-        unreadable intent by its file name.
+        Without arguments it settles expired intents, mends damaged objects where that harms nobody,
+        and lists foreign commits and what else is damaged. `adopt=True` or `discard=True` decides
+        on the foreign commit of `table`; `discard_intent` removes an unreadable intent by its file
+        name, and `discard_object` gives up another damaged object, by its path in the lake.
         """
         self._store.refuse_read_only()
-        return repairing.repair(self._store, table, adopt, discard, discard_intent)
+        return repairing.repair(self._store, table, adopt, discard, discard_intent, discard_object)
+
+    def verify(
+        self,
+        tables: str | Sequence[str] | None = None,
+        *,
+        sample: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Compare everything with the checksums that were kept when it was written.
+
+        Reads every object of the lake and every file that the heads of branches, tags and holds
+        need; of some tables alone, or with `sample` so many files by chance. Changes nothing.
+        """
+        if sample is not None:
+            check_count(sample, "sample")
+        return verify(self._store, tables, sample, progress)
 
     def close(self) -> None:
         """Give up the lease and stop the Spark session, if it was started here."""

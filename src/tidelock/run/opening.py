@@ -8,17 +8,21 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from tidelock.derive.catalog import Catalog
 from tidelock.errors import InvalidOption, LakeExists
 from tidelock.model.durations import in_seconds, parse_duration
 from tidelock.run.lake import Lake
 from tidelock.run.session import Engine
-from tidelock.store import layout
-from tidelock.store.intents import LEASE_SECONDS
-from tidelock.store.location import locate
-from tidelock.store.objects import Objects
-from tidelock.store.store import Store, create_lake
+from tidelock.store.lake_info import create_lake
+from tidelock.store.leases.leases import LEASE_SECONDS
+from tidelock.store.objects import layout
+from tidelock.store.objects.handle import HandleObjects
+from tidelock.store.objects.location import locate
+from tidelock.store.objects.nesting import is_lake
+from tidelock.store.objects.protocol import Objects
+from tidelock.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,21 +70,24 @@ def open(
     store_objects: Objects = location.objects(durability, anchor=layout.LAKE)
     if objects is not None:
         store_objects = objects(store_objects)
-    if create:
+    if create and not is_lake(location, store_objects):
         with contextlib.suppress(LakeExists):
-            create_lake(store_objects)
+            create_lake(store_objects, on_files=location.kind == "file")
     session = Engine(spark, engine=engine, master=master, memory=memory, remote=remote, conf=conf)
+    handle = HandleObjects(store_objects, location.uri)
+    catalog = Catalog(cast(Objects, handle), session)
     store = Store(
         location,
-        store_objects,
+        handle,
         session,
         actor=actor or os.environ.get("TIDELOCK_ACTOR") or getpass.getuser(),
         read_only=read_only,
         durability=durability,
         lease_seconds=seconds,
         heal=heal,
+        check_tables=catalog.refuse_missing_inputs,
     )
-    return Lake(store, session)
+    return Lake(store, session, catalog)
 
 
 def _lease_seconds(given: float | None) -> float:

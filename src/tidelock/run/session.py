@@ -6,6 +6,7 @@ stopped.
 
 Invariants:
 - nothing of PySpark is imported and no JVM is started before the first `get()`;
+- what `get()` returns answered just now; a session of ours that is gone is replaced by another;
 - one process has at most one JVM session of ours: engines share it, the last to close stops it;
 - our JVM writes to a file, never to the console;
 - what we put into the process environment is gone after `close()`.
@@ -15,8 +16,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import threading
+import time
 import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -25,19 +26,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from tidelock.errors import EngineUnavailable, InvalidOption
+from tidelock.errors import Advice, EngineError, EngineUnavailable, InvalidOption
 from tidelock.model.zones import UTC, ZONE_SETTING
 from tidelock.run import jvm
+from tidelock.run.connect import connect, leave, place_of
+from tidelock.store.spark.sessions import (
+    Speaker,
+    could_not,
+    engine_errors,
+    introduce,
+    is_client,
+    speaker_of,
+    unavailable,
+    why_gone,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENGINES = ("spark", "sail")
-CONNECT_PORT = 15002
-# The server answers at once or not at all; PySpark itself would try for minutes.
-CONNECT_TIMEOUT_SECONDS = 10
+BELIEVED_SECONDS = 0.1
+"""A session that has just answered is not asked again whether it is there."""
+STARTS_AGAIN = "Another one is started when it is next needed."
+CONNECTS_AGAIN = "Another session is begun when it is next needed, as soon as the server answers."
+GIVE_ANOTHER = (
+    "It was given to the lake, which cannot start another. Open the lake again with a session that "
+    "works."
+)
 CONFIG_FILE = "tidelock.toml"
 # What our queries rely on, on every engine whose session we make.
 SESSION_CONF = {ZONE_SETTING: UTC, "spark.sql.ansi.enabled": "true"}
@@ -83,8 +99,11 @@ class EngineSettings:
             )
         if engine == "sail" and (self.master or self.remote):
             raise InvalidOption(
-                "The engine 'sail' runs inside this process and takes no master and no remote. "
-                "Leave them out, or use engine='spark'.",
+                "The engine 'sail' runs inside this process and takes no master and no remote.",
+                Advice(
+                    "Leave them out, or use engine='spark'.",
+                    "Leave them out, or use --engine spark.",
+                ),
                 engine=engine,
             )
         if self.master and self.remote:
@@ -172,6 +191,11 @@ class Engine:
         self._lock = threading.Lock()
         self._undo: list[Callable[[], None]] = []
         self._closed = False
+        self._answered = 0.0
+        """When the session was last known to be there."""
+        self._failure: EngineError | None = None
+        self._failed = 0.0
+        """Why the last attempt to start a session failed, and when."""
         self._small: SparkSession | None = None
         self._followed: dict[str, str] = {}
         """The settings that the session had when the one for small queries was made."""
@@ -192,24 +216,56 @@ class Engine:
         """The time zone in which queries read dates and times. Starts nothing."""
         if self.settings is None:
             assert self._given is not None
-            return self._given.conf.get(ZONE_SETTING) or UTC
+            with engine_errors(self._given, could_not("did not tell its time zone")):
+                return self._given.conf.get(ZONE_SETTING) or UTC
         return self.settings.conf.get(ZONE_SETTING, SESSION_CONF[ZONE_SETTING])
 
     def get(self) -> SparkSession:
-        """The session; made at the first call."""
+        """The session; made at the first call, and again when the one that was made is gone.
+
+        EngineUnavailable if there is none to be had, or if the one that was given is gone.
+        """
+        asked = time.monotonic()
+        session, gone = self._session, None
+        if session is not None and not self._closed:
+            if asked - self._answered < BELIEVED_SECONDS:
+                return session
+            gone = why_gone(session)
+            if gone is None:
+                self._answered = asked
+                return session
         with self._lock:
             if self._closed:
                 raise EngineUnavailable("The engine was closed. Open the lake again.")
-            if self._session is None:
-                try:
-                    self._session = self._start()
-                except BaseException:
-                    self._run_undo()
-                    raise
-            elif self.settings is not None and self.settings.remote:
-                # PySpark would try to reach a server that is gone for ten minutes.
-                _knock(self.settings.remote)
-            return self._session
+            if self._given is not None:
+                # Another lake may own it, and start another in its place: not this one.
+                raise unavailable(speaker_of(self._given), gone or "it was stopped", GIVE_ANOTHER)
+            if self._failure is not None and self._failed > asked:
+                # Found out for somebody else, while this one waited.
+                raise self._failure
+            if self._session is not session:
+                # Somebody else was first.
+                assert self._session is not None
+                return self._session
+            return self._begin()
+
+    def _begin(self) -> SparkSession:
+        """Start a session, in the place of one that is gone."""
+        self._session = self._small = None
+        try:
+            self._run_undo()
+            self._session = self._start()
+        except BaseException as error:
+            self._run_undo()
+            if isinstance(error, EngineError):
+                self._failure, self._failed = error, time.monotonic()
+            raise
+        self._failure, self._answered = None, time.monotonic()
+        return self._session
+
+    def peek(self) -> SparkSession | None:
+        """The session if there is one, whether it answers or not. Starts nothing."""
+        return self._session
 
     def small(self) -> SparkSession | None:
         """A session beside the other that answers queries over a few local rows sooner.
@@ -218,26 +274,33 @@ class Engine:
         where it can be, and nothing is compiled for it. It has the other settings of the session
         as `follow_settings` last found them.
         """
-        if self._small is None:
-            self.follow_settings()
-        return self._small
+        session = self.get()
+        if is_client(session):
+            # A server plans its queries, and its sessions are not ours to multiply.
+            return None
+        small = self._small
+        return small if small is not None else self._follow(session)
 
     def follow_settings(self) -> None:
         """Give the session for small queries the settings that the session has now."""
         session = self.get()
-        if type(session).__module__.startswith("pyspark.sql.connect"):
-            # A server plans its queries, and its sessions are not ours to multiply.
-            return
-        found = session.conf.getAll
-        with self._lock:
-            if self._small is not None and found == self._followed:
-                return
+        if not is_client(session):
+            self._follow(session)
+
+    def _follow(self, session: SparkSession) -> SparkSession:
+        with self._lock, engine_errors(session, could_not("did not tell its settings")):
+            found = session.conf.getAll
+            if self._session is session and self._small is not None and found == self._followed:
+                return self._small
             small = session.newSession()
+            introduce(small, speaker_of(session))
             known = small.conf.getAll
             for key, value in {**found, **SMALL_CONF}.items():
                 if known.get(key) != value and small.conf.isModifiable(key):
                     small.conf.set(key, value)
-            self._small, self._followed = small, found
+            if self._session is session:
+                self._small, self._followed = small, found
+            return small
 
     def close(self) -> None:
         """Stop what was started here. A session that was given runs on."""
@@ -268,12 +331,15 @@ class Engine:
         assert self.settings is not None
         if self.settings.engine == "sail":
             return self._start_sail(self.settings)
-        if self.settings.remote:
-            return self._connect(self.settings.remote, self.settings.conf)
+        remote = self.settings.remote
+        if remote:
+            speaker = Speaker(f"The Spark Connect server at {place_of(remote)}", CONNECTS_AGAIN)
+            return self._connect(remote, self.settings.conf, speaker)
         session = jvm.acquire(
             self.settings.master, self.settings.memory, {**SESSION_CONF, **self.settings.conf}
         )
-        self._undo.append(jvm.release)
+        introduce(session, Speaker("Spark", STARTS_AGAIN))
+        self._undo.append(lambda: jvm.release(session))
         return session
 
     def _start_sail(self, settings: EngineSettings) -> SparkSession:
@@ -293,39 +359,25 @@ class Engine:
         host, port = server.listening_address
         # Sail does not say how wide it is; it runs here, so it is as wide as this machine.
         cores = {"spark.default.parallelism": str(os.cpu_count() or 1)}
-        return self._connect(f"sc://{host}:{port}", {**cores, **settings.conf})
+        speaker = Speaker("Sail", STARTS_AGAIN)
+        return self._connect(f"sc://{host}:{port}", {**cores, **settings.conf}, speaker)
 
-    def _connect(self, url: str, conf: Mapping[str, str]) -> SparkSession:
-        jvm.hush_pyspark()
-        try:
-            from pyspark.errors import PySparkValueError
-            from pyspark.sql.connect.session import SparkSession as ConnectSession
-        except ImportError as error:
-            raise EngineUnavailable(
-                "Spark Connect needs packages that are not installed. "
-                f"Install them: pip install 'tidelock[connect]'. ({error})",
-                remote=url,
-            ) from error
-        _knock(url)
-        try:
-            session: Any = ConnectSession.builder.remote(url).create()
-        except PySparkValueError as error:
-            raise InvalidOption(
-                f"{url!r} is not a Spark Connect URL: {error} It looks like sc://host:15002.",
-                remote=url,
-            ) from error
+    def _connect(self, url: str, conf: Mapping[str, str], speaker: Speaker) -> SparkSession:
+        session: Any = connect(url)
+        introduce(session, speaker)
         # Also when the lake is not closed: PySpark's own way to end a session may keep the process
         # from ending. What is registered last is called first, which `finalize` alone would not be.
-        leave = weakref.finalize(self, _leave, session, url)
-        atexit.register(leave)
-        self._undo += [lambda: atexit.unregister(leave), leave]
+        ending = weakref.finalize(self, leave, session)
+        atexit.register(ending)
+        self._undo += [lambda: atexit.unregister(ending), ending]
         # `pyspark.sql.functions` looks at this variable to know which kind of column to make. A
         # process that also has a JVM session keeps what it had.
         if jvm.CONNECT_MODE not in os.environ and not jvm.is_running():
             os.environ[jvm.CONNECT_MODE] = "1"
             self._undo.append(_leave_connect_mode)
-        for key, value in {**SESSION_CONF, **conf}.items():
-            session.conf.set(key, value)
+        with engine_errors(session, could_not("did not take the settings")):
+            for key, value in {**SESSION_CONF, **conf}.items():
+                session.conf.set(key, value)
         return session  # type: ignore[no-any-return]
 
 
@@ -342,29 +394,5 @@ def _quiet_rust() -> Iterator[None]:
         os.environ.pop("RUST_LOG", None)
 
 
-def _leave(session: Any, url: str) -> None:
-    """End a session. PySpark would try to reach a server that is gone for minutes."""
-    try:
-        _knock(url)
-    except EngineUnavailable:
-        session.client.set_retry_policies([])
-        session.client.close()
-    else:
-        session.stop()
-
-
 def _leave_connect_mode() -> None:
     os.environ.pop(jvm.CONNECT_MODE, None)
-
-
-def _knock(url: str) -> None:
-    parts = urlsplit(url)
-    address = (parts.hostname or "", parts.port or CONNECT_PORT)
-    try:
-        socket.create_connection(address, CONNECT_TIMEOUT_SECONDS).close()
-    except OSError as error:
-        raise EngineUnavailable(
-            f"No Spark Connect server answers at {address[0]}:{address[1]} ({error}). "
-            "Start it, or correct the URL.",
-            remote=url,
-        ) from error

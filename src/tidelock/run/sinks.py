@@ -1,247 +1,264 @@
-"""The sinks of a lake: creating them, delivering to them, and telling where they stand.
-
-Owns: the order in which sinks are looked at, and what is due. Delivering is done by deliver/.
-Invariant: one sink that fails stops nobody but itself.
-"""
+"""The part of the Lake handle that is about sinks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, overload
 
-from tidelock.deliver.delivering import Tick
-from tidelock.deliver.duty import on_duty
-from tidelock.deliver.holding import hold_changes, hold_name, let_go
-from tidelock.deliver.kinds import check_kind, open_sink
-from tidelock.deliver.ledger import Ledger, Paused
-from tidelock.deliver.partitions import check_partition_by
-from tidelock.deliver.quarantine import Quarantine, Quarantined
-from tidelock.deliver.reports import DeliveryReport, SinkStatus
-from tidelock.deliver.resending import Resent, discard, resend
-from tidelock.deliver.secrets import check_secrets
-from tidelock.derive.schedules import parse_schedule
-from tidelock.errors import (
-    InvalidOption,
-    SinkBusy,
-    TidelockError,
-)
-from tidelock.model.arguments import check_text
-from tidelock.model.durations import parse_duration
-from tidelock.model.names import check_name, is_hidden
-from tidelock.model.sinks import (
-    NOTHING,
-    Feed,
-    SinkDefinition,
-    SinkState,
-    check_feed,
-    end_of,
-    version_of,
-)
-from tidelock.run.sink_places import find_place, refuse_occupied, refuse_shared
-from tidelock.run.sink_replays import Replay
-from tidelock.run.sink_starts import find_start
-from tidelock.run.sink_statuses import status_of
-from tidelock.store import layout
-from tidelock.store.holds import hold_names, release_hold
-from tidelock.store.log import Head
+import pyarrow as pa
+
+from tidelock.deliver.delivery.quarantine import QuarantinedChunk, ResendReport
+from tidelock.deliver.destinations.protocol import never
+from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
+from tidelock.deliver.retention import PruneReport, prune
+from tidelock.deliver.sinks import Sinks
+from tidelock.errors import InvalidOption
+from tidelock.model.listing import Listing
+from tidelock.model.names import is_hidden
+from tidelock.model.sinks import Feed
+from tidelock.model.streams import UPSTREAM
+from tidelock.store.branches import MAIN
+from tidelock.store.lookup.by_sequence import NOTHING, SEQUENCE, find_stretches, read_rows
 from tidelock.store.store import Store
 
-NEVER = threading.Event()
+PAGE_ROWS = 10_000
 
 
-class Sinks:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.ledger = Ledger(store.objects)
-        self._known_sinks: dict[str, SinkDefinition] = {}
+@dataclass(frozen=True)
+class Page:
+    """Rows in the order of their sequence, and where to go on."""
 
-    # Defining
+    rows: pa.Table
+    """The table's columns and `_sequence`."""
+    token: int
+    """Give it as `after` to get what follows."""
+    more: bool
+    """Whether there is more now."""
+    version: int
 
-    def create(
+    def __repr__(self) -> str:
+        more = "more follow" if self.more else "no more now"
+        return f"Page({self.rows.num_rows} rows, token={self.token}, {more})"
+
+
+class SinkMethods:
+    """Sinks: destinations outside of the lake that follow a table."""
+
+    _store: Store
+    _sinks: Sinks
+
+    def create_sink(
         self,
         name: str,
+        *,
         table: str,
         kind: str,
         to: str,
-        feed: Feed,
-        partition_by: Sequence[str] | str | None,
-        schedule: str | None,
-        start: str,
-        hold: str,
-        branch: str,
-        options: Mapping[str, Any],
-    ) -> SinkDefinition:
-        self._store.refuse_read_only()
-        check_name(name, "sink")
-        check_feed(feed)
-        check_kind(check_text(kind, "A kind of sink"), options)
-        check_secrets(options, check_text(to, "The place to deliver to"))
-        parse_schedule(schedule)
-        head = self._store.branches.head(branch)
-        state = head.tables[table]
-        if is_hidden(state.name):
-            raise head.tables.unknown(table)
-        schema = self._store.files.schema(state.id, self._store.files.read(state), state.key)
-        position, snapshot = find_start(self._store, head, state, feed, start)
-        definition = SinkDefinition(
-            name=name,
-            id=layout.new_id(name),
-            table=state.name,
-            table_id=state.id,
-            branch=head.branch.name,
-            branch_id=head.branch.id,
-            kind=kind,
-            to=find_place(self._store.location, kind, to),
-            feed=feed,
-            partition_by=check_partition_by(partition_by, schema.shown),
-            schedule=schedule,
-            start=position,
-            snapshot=snapshot,
-            hold_seconds=parse_duration(hold).total_seconds(),
-            options=dict(options),
-            actor=self._store.actor,
-            created=datetime.now(UTC),
+        feed: Feed = "inserts",
+        partition_by: Sequence[str] | str | None = None,
+        schedule: str | None = UPSTREAM,
+        start: str = "beginning",
+        hold: str = "7d",
+        branch: str = MAIN,
+        **options: Any,
+    ) -> SinkStatus:
+        """Attach a destination to a table. Nothing is sent before the first delivery."""
+        definition = self._sinks.create(
+            name, table, kind, str(to), feed, partition_by, schedule, start, hold, branch, options
         )
-        refuse_shared(definition, [one for one in self.ledger.definitions() if one.name != name])
-        with closing(open_sink(definition)) as sink:
-            refuse_occupied(sink)
-        self.ledger.create(definition, SinkState(0, position))
-        if feed == "changes":
-            hold_changes(self._store, definition, head.branch, version_of(position))
-        return definition
+        return self._sinks.status(definition)
 
-    def drop(self, name: str) -> None:
-        self._store.refuse_read_only()
-        definition = self.ledger.definition(name)
-        self.ledger.drop(definition)
-        for held in hold_names(self._store.objects):
-            if held.startswith(hold_name(definition, "")):
-                release_hold(self._store.objects, held)
+    @overload
+    def deliver(self, name: str, *, stop: threading.Event | None = None) -> DeliveryReport: ...
 
-    def pause(self, name: str, reason: str) -> None:
-        self._store.refuse_read_only()
-        definition = self.ledger.definition(name)
-        paused = Paused(reason, self._store.actor, datetime.now(UTC))
-        self.ledger.pause(definition.id, paused)
-
-    def resume(self, name: str) -> None:
-        self._store.refuse_read_only()
-        self.ledger.resume(self.ledger.definition(name).id)
-
-    # Delivering
+    @overload
+    def deliver(self, *, stop: threading.Event | None = None) -> Listing[DeliveryReport]: ...
 
     def deliver(
-        self, name: str, *, forced: bool = True, stop: threading.Event | None = None
-    ) -> DeliveryReport:
-        known = self._known_sinks.get(name)
-        if known is not None:
-            # What was read before will do to see that there is nothing to do.
-            idle = self._tick(known, forced, stop).idle()
-            if idle is not None:
-                return idle
-        definition = self.ledger.definition(name)
-        self._known_sinks[name] = definition
-        return self._tick(definition, forced, stop).run()
+        self, name: str | None = None, *, stop: threading.Event | None = None
+    ) -> DeliveryReport | Listing[DeliveryReport]:
+        """Deliver what is new to one sink; without a name, to all of them."""
+        stopped = never if stop is None else stop.is_set
+        if name is not None:
+            return self._sinks.deliver(name, stopped=stopped)
+        return list_deliveries(self._sinks.deliver_all(stopped))
 
-    def _tick(self, definition: SinkDefinition, forced: bool, stop: threading.Event | None) -> Tick:
-        return Tick(
-            self._store,
-            self.ledger,
-            definition,
-            lambda: open_sink(definition),
-            forced,
-            stop or NEVER,
+    def sinks(self, *, newest: bool = True) -> Listing[SinkStatus]:
+        """All sinks, and where each stands.
+
+        Without `newest`, no table is opened to find out how far each could be: one whose table has
+        changed since it was last delivered to is behind.
+        """
+        found = self._sinks.statuses(newest=newest)
+        return Listing.of(
+            "Sinks",
+            found,
+            {
+                "name": lambda s: s.name,
+                "table": lambda s: s.table,
+                "kind": lambda s: s.kind,
+                "feed": lambda s: s.feed,
+                "state": lambda s: s.state,
+                "watermark": lambda s: s.watermark,
+                "newest": lambda s: s.newest,
+                "lagging": lambda s: len(s.lagging),
+                "quarantined": lambda s: s.quarantined,
+                "schedule": lambda s: s.schedule,
+                "to": lambda s: s.to,
+            },
         )
 
-    def deliver_all(self, stop: threading.Event | None = None) -> list[DeliveryReport]:
-        """One tick of every sink, one after the other; one that cannot go on does not stop it."""
-        reports = []
-        for definition in self.ledger.definitions():
-            try:
-                reports.append(self.deliver(definition.name, stop=stop))
-            except SinkBusy:
-                continue
-            except TidelockError as error:
-                reports.append(failed(definition, error))
-        return reports
+    def sink_status(self, name: str, *, verify: bool = False) -> SinkStatus:
+        """Where a sink stands.
 
-    def release_leftovers(self) -> None:
-        """Release what a plan held whose deliverer died when all of it was delivered.
-
-        Nothing is new then, so that no delivery would look; whoever collects garbage does, and
-        whoever begins to deliver by schedule.
+        With `verify`, what was delivered is compared with what is at the destination; if something
+        is gone or was changed, the sink is `damaged` and `damage` tells what.
         """
-        names = hold_names(self._store.objects)
-        for definition in self.ledger.definitions() if names else ():
-            kept = hold_name(definition, "changes")
-            mine = [one for one in names if one.startswith(hold_name(definition, ""))]
-            if all(one == kept for one in mine):
-                continue
-            # A sink that is busy, or cannot tell where it stands, is left as it is.
-            with suppress(TidelockError), on_duty(self._store, definition):
-                standing = self.ledger.standing(definition)
-                if standing.open is None:
-                    let_go(self._store, definition, standing.state)
+        return self._sinks.status(self._sinks.ledger.definition(name), verify=verify)
 
-    def last_delivery(self, definition: SinkDefinition) -> datetime:
-        """When a delivery was last planned; when the sink was made, if none was."""
-        return self.ledger.last_planned(definition) or definition.created
+    def suspend_sink(self, name: str, reason: str = "by hand") -> None:
+        """Deliver nothing to a sink until it is resumed."""
+        self._sinks.suspend(name, reason)
+
+    def resume_sink(self, name: str) -> None:
+        """Let a suspended sink go on where it was."""
+        self._sinks.resume(name)
+
+    def drop_sink(self, name: str) -> None:
+        """Forget a sink. What it delivered stays where it is."""
+        self._sinks.drop(name)
 
     def replay(
-        self, name: str, partition: str | None, since: int, *, lose_rows: bool = False
-    ) -> SinkState:
-        """Send again what comes after a position: of one partition, or of all."""
-        self._store.refuse_read_only()
-        definition = self.ledger.definition(name)
-        with on_duty(self._store, definition), closing(open_sink(definition)) as sink:
-            replay = Replay(self._store, self.ledger, definition, sink, partition, since)
-            return replay.run(lose_rows=lose_rows)
+        self,
+        name: str,
+        *,
+        partition: str | None = None,
+        since: int = NOTHING,
+        lose_rows: bool = False,
+    ) -> SinkStatus:
+        """Let the next delivery send again what comes after a position.
 
-    def resync(self, name: str) -> SinkState:
-        """Accept what a lapsed sink has lost, and let it go on with what is there now."""
-        self._store.refuse_read_only()
-        definition = self.ledger.definition(name)
-        found = self.status(definition)
-        if definition.feed == "changes" and found.state in ("current", "behind"):
-            raise InvalidOption(
-                f"Sink {name!r} has lost nothing: it is {found.state}. To resync it would send all "
-                "rows a second time. Deliver; or replay what is to be sent again.",
-                sink=name,
-            )
-        head = self._head(definition)
-        state = self.ledger.standing(definition).given_up()
-        state = replace(state, accepted=head.version, seen=0, fragment=-1)
-        if definition.feed == "changes":
-            self.ledger.replace(replace(definition, snapshot=head.version))
-            again = state.generation + 1
-            begin = end_of(head.version - 1)
-            state = replace(state, watermark=begin, lagging={}, generation=again)
-            hold_changes(self._store, definition, head.branch, head.version)
-        return self.ledger.restart(definition, state)
+        Refused when that would take rows from the destination which the lake has no longer, unless
+        `lose_rows` says that they may go.
+        """
+        self._sinks.replay(name, partition, since, lose_rows=lose_rows)
+        return self.sink_status(name)
 
-    def _head(self, definition: SinkDefinition) -> Head:
-        return self._store.branches.head(definition.branch)
+    def repair_sink(self, name: str) -> ManifestReport:
+        """Write a manifest that is gone or cannot be read anew, from the names of the files.
 
-    def status(self, definition: SinkDefinition) -> SinkStatus:
-        return status_of(self._store, self.ledger, definition)
+        Nothing else at the destination is changed. Refused when files are there that this lake
+        did not deliver.
+        """
+        return self._sinks.repair(name)
 
-    # Quarantine
+    def resync_sink(self, name: str) -> SinkStatus:
+        """Accept what a lapsed sink has lost; the next delivery goes on with what is there."""
+        self._sinks.resync(name)
+        return self.sink_status(name)
 
-    def quarantine(self, name: str) -> Quarantine:
-        return Quarantine(self._store.objects, self.ledger.definition(name))
+    def prune(
+        self,
+        table: str,
+        where: str,
+        *,
+        keep_until_delivered: bool = False,
+        branch: str = MAIN,
+        message: str = "",
+    ) -> PruneReport:
+        """Remove rows because of their age: one commit of retention.
 
-    def resend(self, name: str, number: str | None) -> Resent:
-        self._store.refuse_read_only()
-        return resend(self._store, self.ledger.definition(name), number)
+        With `keep_until_delivered`, rows that a sink has not delivered stay, unless it is later
+        than its `hold` allows.
+        """
+        return prune(
+            self._store,
+            table,
+            where,
+            branch,
+            keep_until_delivered=keep_until_delivered,
+            message=message,
+        )
 
-    def discard(self, name: str, number: str | None) -> tuple[Quarantined, ...]:
-        self._store.refuse_read_only()
-        return discard(self._store, self.ledger.definition(name), number)
+    def read_since(
+        self,
+        table: str,
+        after: int = NOTHING,
+        *,
+        limit: int = PAGE_ROWS,
+        columns: Sequence[str] | None = None,
+        branch: str = MAIN,
+    ) -> Page:
+        """Rows that came after a sequence, in order: what a consumer of one's own asks for."""
+        for name, value, least in (("after", after, NOTHING), ("limit", limit, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidOption(f"{name}={value!r} is not a number from {least} on.")
+        head = self._store.branches.head(branch)
+        snapshot = self._store.snapshot_at(head.branch, head.version)
+        view = snapshot.table(table)
+        dataset = view.dataset
+        names = [name for name in view.resolve(columns) if not is_hidden(name)]
+        with view.files.reading(view.state):
+            stretches = find_stretches(dataset, after)
+            newest = stretches[-1].last if stretches else after
+            found = _first(read_rows(dataset, stretches, after, newest, names), limit)
+        fields = [dataset.schema.field(name) for name in names]
+        schema = pa.schema([*fields, pa.field(SEQUENCE, pa.int64(), nullable=False)])
+        rows = pa.Table.from_batches(found, schema)
+        token = rows.column(SEQUENCE)[-1].as_py() if rows.num_rows else after
+        return Page(rows, token, token < newest, head.version)
+
+    def quarantine(self, name: str) -> Listing[QuarantinedChunk]:
+        """The chunks that a destination refused, put aside in sight."""
+        return Listing.of(
+            "Quarantine",
+            self._sinks.quarantine(name).list(),
+            {
+                "number": lambda q: q.number,
+                "partition": lambda q: q.path,
+                "rows": lambda q: q.rows,
+                "status": lambda q: q.status,
+                "answer": lambda q: q.answer,
+                "time": lambda q: q.time,
+            },
+        )
+
+    def retry_quarantined(self, name: str, number: str | None = None) -> ResendReport:
+        """Send what was refused once more: one chunk by its number, or all of them."""
+        return self._sinks.resend(name, number)
+
+    def discard_quarantined(
+        self, name: str, number: str | None = None
+    ) -> tuple[QuarantinedChunk, ...]:
+        """Give up what was refused: one chunk by its number, or all of them."""
+        return self._sinks.discard(name, number)
 
 
-def failed(definition: SinkDefinition, error: TidelockError) -> DeliveryReport:
-    return DeliveryReport(definition.name, "failed", NOTHING, NOTHING, 0, reason=error.message)
+def _first(batches: Any, limit: int) -> list[pa.RecordBatch]:
+    found = []
+    left = limit
+    for batch in islice(batches, limit):
+        found.append(batch.slice(0, left))
+        left -= batch.num_rows
+        if left <= 0:
+            break
+    return found
+
+
+def list_deliveries(reports: list[DeliveryReport]) -> Listing[DeliveryReport]:
+    return Listing.of(
+        "Deliveries",
+        reports,
+        {
+            "sink": lambda r: r.sink,
+            "action": lambda r: r.action,
+            "rows": lambda r: r.rows,
+            "chunks": lambda r: r.chunks,
+            "bytes": lambda r: r.size_bytes,
+            "until": lambda r: r.until,
+            "reason": lambda r: r.reason,
+        },
+    )

@@ -9,7 +9,7 @@ After a crash: creating and deleting are one put each; there is nothing between 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -28,16 +28,17 @@ from tidelock.errors import (
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, commit_id
 from tidelock.model.names import check_name, fold, suggest
-from tidelock.store import layout
-from tidelock.store.entries import entries, numbered
-from tidelock.store.faults import hit
-from tidelock.store.log import Head, Log
-from tidelock.store.objects import ObjectInfo, Objects
-from tidelock.store.records import decode, encode
+from tidelock.store.log.log import Head, Log
+from tidelock.store.objects import layout
+from tidelock.store.objects.entries import entries, number_of
+from tidelock.store.objects.failpoints import hit
+from tidelock.store.objects.parallel import Together
+from tidelock.store.objects.protocol import ObjectInfo, Objects
+from tidelock.store.objects.records import decode, encode
 
 logger = logging.getLogger("tidelock")
 
-MAIN = "main"
+MAIN = layout.MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,20 @@ class Tag:
 
 
 class Branches:
-    def __init__(self, objects: Objects, log: Log) -> None:
+    """Owns the names of branches and tags, and what each of them names."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        log: Log,
+        now: Callable[[], datetime],
+        together: Together | None = None,
+    ) -> None:
+        """`now` is the lake's clock."""
         self._objects = objects
+        self._now = now
         self._log = log
+        self._together = together or Together()
         self._known: dict[str, BranchRef] = {}
 
     def main(self) -> BranchRef:
@@ -107,23 +119,36 @@ class Branches:
         for info, ref in self._read_all(whole):
             newest[info.key.rsplit("/", 1)[0]] = ref
         found = [ref for ref in newest.values() if ref is not None]
-        return [self.main(), *(ref for ref in found if not self._log.is_closed(ref))]
+        return [self.main(), *(ref for ref in found if self._is_open(ref, whole))]
+
+    def _is_open(self, ref: BranchRef, whole: bool) -> bool:
+        try:
+            return not self._log.is_closed(ref)
+        except FormatError as error:
+            if whole:
+                raise
+            logger.warning("%s", error.message)
+            return False
 
     def all_refs(self, whole: bool = True) -> list[BranchRef]:
         """Every incarnation of every branch, the deleted ones too."""
         found = [ref for _, ref in self._read_all(whole) if ref is not None]
         return [self.main(), *found]
 
-    def _read_all(self, whole: bool) -> Iterator[tuple[ObjectInfo, BranchRef | None]]:
-        """Every incarnation, by name and number; None for one that is damaged."""
-        for info in entries(self._objects, layout.BRANCHES, depth=2):
+    def _read_all(self, whole: bool) -> list[tuple[ObjectInfo, BranchRef | None]]:
+        """Every incarnation, by name and number; None for one that is damaged, or was swept since
+        it was listed."""
+
+        def read(info: ObjectInfo) -> tuple[ObjectInfo, BranchRef | None]:
             try:
-                yield info, decode(self._objects.get(info.key), BranchRef, info.key)
+                return info, self._read(info.key)
             except FormatError as error:
                 if whole:
                     raise
                 logger.warning("%s", error.message)
-                yield info, None
+                return info, None
+
+        return self._together.map(read, entries(self._objects, layout.BRANCHES, depth=2))
 
     def create(self, name: str, origin: BranchRef, version: int, actor: str) -> BranchRef:
         name = check_name(name, "branch")
@@ -144,7 +169,7 @@ class Branches:
             id=layout.new_id(name),
             incarnation=incarnation,
             lineage=(*lineage, (home, version)) if version else (),
-            created=datetime.now(UTC),
+            created=self._now(),
             actor=actor,
         )
         try:
@@ -170,11 +195,25 @@ class Branches:
             self._known.pop(fold(name), None)
 
     def _newest_incarnation(self, name: str) -> BranchRef | None:
-        infos = numbered(self._objects, layout.branch_folder(name))
-        if not infos:
+        folder = layout.branch_folder(name)
+        # Most names were used once, so that the list is not waited for.
+        listed, first = self._together.both(
+            lambda: self._objects.keys(folder),
+            lambda: self._read(layout.branch(name, 1)) if self._together.far else None,
+        )
+        keys = [key for key in listed if number_of(key) is not None]
+        if not keys:
             return None
-        key = infos[-1].key
-        return decode(self._objects.get(key), BranchRef, key)
+        if first is not None and keys == [layout.branch(name, 1)]:
+            return first
+        return self._read(keys[-1])
+
+    def _read(self, key: str) -> BranchRef | None:
+        try:
+            return decode(self._objects.get(key), BranchRef, key)
+        except ObjectMissing:
+            return None
+            return None
 
     def create_tag(self, name: str, commit: Commit, ref: BranchRef, actor: str) -> Tag:
         name = check_name(name, "tag")
@@ -186,7 +225,7 @@ class Branches:
         home = ref.home_of(commit.version)
         lineage = tuple(entry for entry in ref.lineage if entry[0] != home)
         lineage = tuple(entry for entry in lineage if entry[1] < commit.version)
-        tag = Tag(name, commit.branch, home, commit.version, lineage, datetime.now(UTC), actor)
+        tag = Tag(name, commit.branch, home, commit.version, lineage, self._now(), actor)
         try:
             hit("tag.before_put")
             self._objects.put_new(layout.tag(name), encode(tag))
@@ -220,15 +259,20 @@ class Branches:
 
     def tags(self, whole: bool = True) -> list[Tag]:
         """All tags; `whole` as in refs."""
-        found = []
-        for info in entries(self._objects, layout.TAGS):
+
+        def read(info: ObjectInfo) -> Tag | None:
             try:
-                found.append(decode(self._objects.get(info.key), Tag, info.key))
+                return decode(self._objects.get(info.key), Tag, info.key)
+            except ObjectMissing:
+                return None
             except FormatError as error:
                 if whole:
                     raise
                 logger.warning("%s", error.message)
-        return found
+                return None
+
+        found = self._together.map(read, entries(self._objects, layout.TAGS))
+        return [tag for tag in found if tag is not None]
 
     def delete_tag(self, name: str) -> None:
         self.tag(name)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
-from tidelock.model.expressions import parse_filter
 from tidelock.model.listing import Listing
 from tidelock.model.names import is_hidden
 from tidelock.model.schema import TableSchema
-from tidelock.store.frames import scan_frame
-from tidelock.store.query import plan_query, run_query
-from tidelock.store.reading import Engine, Table
-from tidelock.store.tables import TableFiles
+from tidelock.model.sql.expressions import parse_filter
+from tidelock.store.spark.kept_frames import keep_for
+from tidelock.store.spark.query import find_reads, run_query
+from tidelock.store.spark.scan import scan_frame
+from tidelock.store.table import Engine, Table
+from tidelock.store.tables.datasets import TableFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from tidelock.store.spark.types import DataFrame
 
 
 class Snapshot:
@@ -81,6 +82,7 @@ class Snapshot:
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over this snapshot, and over nothing else."""
+        self._files.refuse_unusable()
         return query_tables(query, self._tables, self.table, self._engine)
 
     def __repr__(self) -> str:
@@ -109,19 +111,20 @@ def query_tables(
     query: str, tables: Tables, table: Callable[[str], Table], engine: Engine
 ) -> DataFrame:
     """Run a query over some tables, each read with the columns and rows that it needs."""
-    plan = plan_query(
+    plan = find_reads(
         check_text(query, "A query"),
         _Schemas(tables, table),
         lambda sql, schema: parse_filter(sql, schema, zone=engine.zone).lance,
     )
     session = engine.get()
+    read = {one.name: table(one.name) for one in plan.reads}
     frames = {
-        read.name: scan_frame(
-            session, table(read.name).source(), columns=read.columns, filter=read.filter
+        one.name: scan_frame(
+            session, read[one.name].source(), columns=one.columns, filter=one.filter
         )
-        for read in plan.reads
+        for one in plan.reads
     }
-    return run_query(session, plan, frames)
+    return keep_for(run_query(session, plan, frames), [one.owner for one in read.values()])
 
 
 class _Schemas(Mapping[str, TableSchema]):

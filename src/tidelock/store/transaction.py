@@ -10,53 +10,72 @@ everything happened.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from tidelock.errors import (
-    InvalidOption,
-    KeyRequired,
+    BrokenInvariant,
     OutcomeUnknown,
     StoreError,
-    StreamTableWrite,
-    TableExists,
-    TableNotFound,
     TransactionClosed,
 )
 from tidelock.model.commit import (
     BranchRef,
     Commit,
-    Kind,
     TableChange,
     Tables,
     TableState,
-    with_frontiers,
 )
 from tidelock.model.ddl import parse_schema
-from tidelock.model.names import check_table_name, fold, is_hidden
+from tidelock.model.names import check_table_name
 from tidelock.model.schema import Column, TableSchema
 from tidelock.model.streams import StreamState
 from tidelock.model.zones import UTC
-from tidelock.store import frame_staging, layout, writing
-from tidelock.store.faults import hit
-from tidelock.store.inputs import Input, is_spark_frame, read_input
-from tidelock.store.intents import Footing, HeldIntent
-from tidelock.store.log import Head
-from tidelock.store.own_fragments import fold_own
-from tidelock.store.pending import Pending, Request
-from tidelock.store.reading import Table
+from tidelock.store.leases.intents import HeldIntent, Intent
+from tidelock.store.leases.leases import Footing, owner_name
+from tidelock.store.log.log import Head
+from tidelock.store.log.pending import Pending, undecided
+from tidelock.store.objects.failpoints import hit
+from tidelock.store.parts import Parts
+from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
+from tidelock.store.rows.refusals import without_key
 from tidelock.store.snapshot import query_tables
-from tidelock.store.staging import StagedTable
-from tidelock.store.tables import Addresses
+from tidelock.store.spark import stage as stage_frames
+from tidelock.store.staging import writes
+from tidelock.store.staging.own_fragments import fold_own
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.staging.staged_tables import StagedTables
+from tidelock.store.table import Table
+from tidelock.store.tables.fragments import Addresses, Dataset
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from tidelock.store.spark.types import DataFrame
 
-    from tidelock.store.store import Store
+
+CheckTables: TypeAlias = Callable[[Tables], None]
+"""Raises if tables cannot stand together."""
+AfterCommits: TypeAlias = Callable[[BranchRef, list[Commit]], None]
+"""Told of what was published from here, once it is."""
+
+
+def refuse_nothing(tables: Tables) -> None:
+    return
+
+
+def do_nothing(branch: BranchRef, commits: list[Commit]) -> None:
+    return
+
+
+class _Shown:
+    """What keeps a table of a transaction readable."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
 
 
 class Transaction:
@@ -64,15 +83,16 @@ class Transaction:
 
     def __init__(
         self,
-        store: Store,
+        store: Parts,
         head: Head,
         *,
         actor: str,
         message: str,
         operation_id: str,
         properties: Mapping[str, Any] | None = None,
-        earlier: Commit | None = None,
         claimed: bool = False,
+        check_tables: CheckTables = refuse_nothing,
+        after_commits: AfterCommits = do_nothing,
     ) -> None:
         self._store = store
         self._head = head
@@ -80,15 +100,19 @@ class Transaction:
         self.message = message
         self.operation_id = operation_id
         self.properties = dict(properties or {})
-        self._earlier = earlier
+        self.earlier: Commit | None = None
+        """The commit of its operation id, if that was published before."""
         self._claimed = claimed
-        self._staged: dict[str, StagedTable] = {}
-        self._pruned = 0
+        self._check_tables = check_tables
+        self._after_commits = after_commits
+        self._tables = StagedTables(store.files, head, store.together)
         self._touched = bool(properties)
         self._intent: HeldIntent | None = None
         self._commit: Commit | None = None
         self._published: list[Commit] = []
         self._closed = False
+        self.rehearsed = False
+        """Whether it is only to be seen how it would look."""
         self._lock = threading.RLock()
         self.footing = Footing()
         """The lease of the handle when this began."""
@@ -106,7 +130,7 @@ class Transaction:
         0, and `commit` is the commit of the first time, whatever was asked for this time. So an
         operation id names one piece of work; give another piece another id.
         """
-        return self._earlier is not None
+        return self.earlier is not None
 
     @property
     def base_version(self) -> int:
@@ -128,60 +152,52 @@ class Transaction:
                 return
             name = check_table_name(name)
             declared = parse_schema(schema, key=key)
-            self._refuse_existing(name)
-            table_id = layout.new_id(name)
-            dataset = self._store.files.create(table_id, declared)
-            state = TableState(name, table_id, dataset.version, 0, 0, declared.key)
-            self._staged[table_id] = StagedTable(self._store.files, state, dataset, created=True)
+            self._tables.create(name, declared)
 
     def drop_table(self, name: str) -> None:
         """Remove a table. Its data stays readable in earlier snapshots while they are retained."""
         with self._lock:
             if not self._begins():
                 return
-            self._drop(self._stage_by_hand(name))
+            self._tables.drop(self._tables.stage_by_hand(name))
 
     def append(self, table: str, data: Any) -> None:
         """Add rows. On a table with a key, a key that is there already is refused."""
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage_by_hand(table)
+            staged = self._tables.stage_by_hand(table)
             if is_spark_frame(data):
                 self._announce()
-                frame_staging.append_frame(self._view(staged), staged, data)
+                stage_frames.append_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.table is not None:
                 if given.table.num_rows:
-                    writing.append_table(staged, given.table)
+                    writes.append_table(staged, given.table)
                 return
             self._announce()
-            writing.append_stream(staged, given.batches())
+            writes.append_stream(staged, given.batches())
 
     def upsert(self, table: str, data: Any) -> None:
         """Insert rows, and replace those that have the same key."""
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage_by_hand(table)
+            staged = self._tables.stage_by_hand(table)
             if not staged.state.key:
-                raise KeyRequired(
-                    f"Table {staged.state.name!r} has no key, so rows cannot be matched. "
-                    "Use append, or create the table with key=[...].",
-                    table=staged.state.name,
-                )
+                raise without_key(staged.state.name)
             if is_spark_frame(data):
                 self._announce()
-                frame_staging.upsert_frame(self._view(staged), staged, data)
+                stage_frames.upsert_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.table is not None:
                 if given.table.num_rows:
-                    writing.upsert_table(staged, given.table)
+                    writes.upsert_table(staged, given.table)
                 return
             self._announce()
-            writing.upsert_stream(staged, given.batches())
+            writes.upsert_stream(staged, given.batches())
 
     def update(
         self, table: str, assignments: Mapping[str, object], where: str | None = None
@@ -190,16 +206,16 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return 0
-            staged = self._stage_by_hand(table)
-            return writing.update(self._view(staged), staged, assignments, where)
+            staged = self._tables.stage_by_hand(table)
+            return writes.update(self._view(staged), staged, assignments, where)
 
     def delete(self, table: str, where: str) -> int:
         """Remove the rows for which `where` is true; returns how many. `"true"` removes all."""
         with self._lock:
             if not self._begins():
                 return 0
-            staged = self._stage_by_hand(table)
-            return writing.delete(self._view(staged), staged, where)
+            staged = self._tables.stage_by_hand(table)
+            return writes.delete(self._view(staged), staged, where)
 
     def prune(self, table: str, where: str, until: int | None = None) -> Addresses:
         """Remove rows because of their age, up to a sequence; returns their sequences.
@@ -210,50 +226,44 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return np.array([], dtype=np.uint64)
-            staged = self._stage_by_hand(table)
-            row_ids = writing.prune(self._view(staged), staged, where, until)
-            self._pruned += bool(len(row_ids))
+            staged = self._tables.stage_by_hand(table)
+            row_ids = writes.prune(self._view(staged), staged, where, until)
+            self._tables.prunings += bool(len(row_ids))
             return row_ids
 
     def overwrite(self, table: str, data: Any) -> None:
-        """Replace all rows by these."""
+        """Replace all rows by these, also where those that are there are lost."""
         with self._lock:
             if not self._begins():
                 return
-            staged = self._stage_by_hand(table)
+            staged = self._tables.replacing_lost(self._tables.stage_by_hand(table))
             if is_spark_frame(data):
                 self._announce()
-                frame_staging.overwrite_frame(self._view(staged), staged, data)
+                stage_frames.overwrite_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.streaming:
                 self._announce()
-            writing.overwrite(staged, given)
+            writes.overwrite(staged, given)
 
     def stage(self, name: str) -> StagedTable:
-        """A table with what is staged on it, for whoever keeps stream tables."""
+        """A table with what is staged on it, for a refresh of stream tables."""
         with self._lock:
             self._begins()
-            return self._stage(name)
+            return self._tables.stage(name)
 
     def create_kept(self, name: str, schema: pa.Schema, stream: StreamState | None) -> StagedTable:
         """Create a table that is kept up to date: a stream table, or an internal one."""
         with self._lock:
             self._begins()
-            self._refuse_existing(name)
             declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
-            table_id = layout.new_id(name)
-            dataset = self._store.files.create(table_id, declared)
-            state = TableState(name, table_id, dataset.version, 0, 0, (), stream)
-            staged = StagedTable(self._store.files, state, dataset, created=True)
-            self._staged[table_id] = staged
-            return staged
+            return self._tables.create(name, declared, stream, rehearsed=self.rehearsed)
 
     def drop_kept(self, name: str) -> None:
         """Drop a table that create_kept made."""
         with self._lock:
             self._begins()
-            self._drop(self._stage(name))
+            self._tables.drop(self._tables.stage(name))
 
     def announce(self) -> None:
         """Leave an intent before work that may take long."""
@@ -269,21 +279,20 @@ class Transaction:
         from whichever thread pulls it.
         """
         self._refuse_closed()
-        staged = self._find(name)
-        if isinstance(staged, StagedTable):
-            return self._view(staged)
-        if staged is None:
-            raise self._unknown(name)
-        dataset = self._store.files.read(staged)
-        return Table(self._store.files, self._store.engine, staged, dataset, self)
+        known = self._tables.find(name)
+        if isinstance(known, StagedTable):
+            return self._view(known)
+        if known is None:
+            raise self._tables.unknown(name)
+        return self._table(known, self._store.files.read(known))
 
     def tables(self) -> Tables:
         """All tables as this transaction sees them."""
-        changes = tuple(s.change(self._head.version + 1, "data") for s in self._changed())
-        return self._head.tables.after(changes)
+        return self._tables.tables()
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over what this transaction sees."""
+        self._store.refuse_unusable()
         return query_tables(query, self.tables(), self.table, self._store.engine)
 
     # Ending
@@ -315,9 +324,11 @@ class Transaction:
         """Commit now. Leaving the block does this."""
         with self._lock:
             self._refuse_closed()
+            if self.rehearsed:
+                raise BrokenInvariant("What was only rehearsed cannot be published.")
             try:
-                if self._earlier is not None:
-                    self._commit = self._earlier
+                if self.earlier is not None:
+                    self._commit = self.earlier
                 elif self._touched:
                     self._commit = self._publish()
             except BaseException as error:
@@ -325,95 +336,65 @@ class Transaction:
                     self._say_unknown(error)
                 raise
             self._close()
-            self._store.after_commits(self._head.branch, self._published)
+            if self._claimed and self._commit is not None and self.earlier is None:
+                self._store.settle_later(self.branch, self._commit, self._head.version)
+            self._after_commits(self._head.branch, self._published)
             return self._commit
 
     def _publish(self) -> Commit:
-        changed = self._changed()
+        changed = self._tables.changed()
         pending = Pending(
             self,
             self._head,
             self.operation_id,
             self.actor,
-            self._kind(),
+            self._tables.kind(),
             self.message,
             self.properties,
             names=self._names(),
             own_id=not self._claimed,
-            request=self._request,
         )
         publisher = self._store.publisher
         with publisher.claim(self.branch.id, [staged.state.id for staged in changed]) as free:
-            for staged in changed:
-                if free or self._intent is not None:
+            whole = free or self._intent is not None
+
+            def stage(staged: StagedTable) -> None:
+                if staged.dropped:
+                    return
+                if whole or staged.created:
                     staged.current()
                 else:
-                    staged.write(share=publisher.has_rivals(self.branch.id))
+                    staged.write()
                 hit("stage.after_table")
+
+            self._store.together.map(stage, changed)
             if self._intent is not None:
                 self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
                 pending.sealed = True
             commit = publisher.publish(pending)
-        self._published = pending.published
-        if self._claimed:
-            self._store.operation_ids.settle(self.branch, commit, self._head.version)
+        self._published = [commit] if pending.published_here else []
         return commit
-
-    def _request(self) -> Request | None:
-        """This transaction for another process to publish, if it only adds rows."""
-        if self._intent is not None or self._claimed or self._store.files.durable:
-            return None
-        appended = [staged.appended() for staged in self._changed()]
-        tables = tuple(one for one in appended if one is not None)
-        if not tables or len(tables) < len(appended):
-            return None
-        return Request(
-            self.operation_id,
-            self.actor,
-            self.message,
-            self.properties,
-            self._store.lease_until(self.footing),
-            self._names(),
-            self._head.fence,
-            tables,
-        )
 
     def _names(self) -> tuple[str, ...]:
         intent = () if self._intent is None else (self._intent.key,)
         return self.footing.lease, *intent
 
-    def _kind(self) -> Kind:
-        changed = self._changed()
-        if self._pruned:
-            others = sum(len(staged.operations) for staged in changed) > self._pruned
-            if others or any(staged.created or staged.dropped for staged in changed):
-                raise InvalidOption(
-                    "A transaction that prunes does nothing else. Prune in a transaction of its "
-                    "own. Nothing was written."
-                )
-            return "retention"
-        return "schema" if changed and all(one.only_defined for one in changed) else "data"
-
     def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
         """The changes of this transaction on top of the given tables (see publish.Staged)."""
-        changed = self._changed()
-        dropped = frozenset(staged.state.id for staged in changed if staged.dropped)
-        for staged in changed:
-            staged.rebase(tables, self.operation_id, dropped)
-        changes = tuple(staged.change(version, self._kind()) for staged in changed)
-        if any(staged.redefined for staged in changed):
-            self._store.check_tables(tables.after(changes))
-        return with_frontiers(changes)
+        changes = self._tables.rebase(tables, version, self.operation_id)
+        if self._tables.redefined:
+            self._check_tables(tables.after(changes))
+        return changes
 
     def check(self) -> None:
-        self._store.check_lease(self.footing)
+        self._store.lease.check(self.footing)
         if self._intent is not None:
             self._intent.check()
 
     def _close(self) -> bool:
         """End the transaction; False when an intent stays behind that healing may publish."""
         self._closed = True
-        self._store.end_work(self)
+        self._store.lease.end_work(self)
         if self._intent is None:
             return True
         try:
@@ -427,15 +408,7 @@ class Transaction:
         """A failure whose sealed intent could not be taken back may still become a commit."""
         if isinstance(error, OutcomeUnknown | KeyboardInterrupt):
             return
-        raise OutcomeUnknown(
-            f"The commit on branch {self.branch.name!r} failed ({error}), and its intent could not "
-            "be withdrawn, so that it may still be published. Look the outcome up with "
-            f"lake.find_operation({self.operation_id!r}), or run the transaction again with the "
-            "same operation_id: it is never published twice.",
-            operation_id=self.operation_id,
-            branch=self.branch.name,
-            cause=str(error),
-        ) from error
+        raise undecided(self.branch.name, self.operation_id, error) from error
 
     # Staging
 
@@ -444,80 +417,46 @@ class Transaction:
         self._refuse_closed()
         self._store.refuse_unusable()
         self._touched = True
-        return self._earlier is None
-
-    def _changed(self) -> list[StagedTable]:
-        return [staged for staged in list(self._staged.values()) if staged.changed]
-
-    def _stage(self, name: str) -> StagedTable:
-        found = self._find(name)
-        if isinstance(found, StagedTable):
-            return found
-        if found is None:
-            raise self._unknown(name)
-        staged = StagedTable(self._store.files, found)
-        self._staged[found.id] = staged
-        return staged
-
-    def _drop(self, staged: StagedTable) -> None:
-        if staged.created:
-            del self._staged[staged.state.id]
-        else:
-            staged.operations.clear()
-            staged.dropped = True
-
-    def _stage_by_hand(self, name: str) -> StagedTable:
-        staged = self._stage(name)
-        if staged.state.stream is not None or is_hidden(staged.state.name):
-            raise StreamTableWrite(
-                f"{staged.state.name!r} is a stream table: its rows follow from its query. Change "
-                "its sources and refresh it; lake.drop_stream_table removes it.",
-                table=staged.state.name,
-            )
-        return staged
+        return self.earlier is None
 
     def _read(self, data: Any, staged: StagedTable) -> Input:
         # Asked only where it matters: a session on a server answers over the network.
         zone = self._store.engine.zone if staged.schema.temporal else UTC
         return read_input(data, staged.schema, staged.state.name, zone)
 
-    def _find(self, name: str) -> StagedTable | TableState | None:
-        if not isinstance(name, str):
-            raise InvalidOption(f"A table is named by a string, not {name!r}.", table=str(name))
-        folded = fold(name)
-        for staged in list(self._staged.values()):
-            if not staged.dropped and fold(staged.state.name) == folded:
-                return staged
-        found = self._head.tables.find(name)
-        if found is not None and found.id in self._staged:
-            return None
-        return found
-
-    def _refuse_existing(self, name: str) -> None:
-        found = self._find(name)
-        if found is None:
-            return
-        there = (found.state if isinstance(found, StagedTable) else found).name
-        alike = "" if there == name else f", and {name!r} is the same name in another case"
-        raise TableExists(
-            f"The table {there!r} exists{alike}. Drop it first, or choose another name.",
-            table=there,
-        )
-
     def _view(self, staged: StagedTable) -> Table:
-        return Table(self._store.files, self._store.engine, staged.state, fold_own(staged), self)
+        return self._table(staged.state, fold_own(staged))
 
-    def _unknown(self, name: str) -> TableNotFound:
-        try:
-            self.tables()[name]
-        except TableNotFound as error:
-            return error
-        raise AssertionError("unreachable")
+    def _table(self, state: TableState, dataset: Dataset) -> Table:
+        """What it shows stays readable while somebody holds it, also when the transaction ended."""
+        owner = _Shown(self)
+        self._store.uses.hold_pin(owner, state.id, dataset.version)
+        return Table(self._store.files, self._store.engine, state, dataset, owner)
 
     def _announce(self) -> None:
         """Leave an intent before work that may take long."""
         if self._intent is None:
-            self._intent = self._store.hold_intent(self)
+            self._intent = self._hold_intent()
+
+    def _hold_intent(self) -> HeldIntent:
+        intent = Intent(
+            operation_id=self.operation_id,
+            branch=self.branch.name,
+            branch_id=self.branch.id,
+            base_version=self.base_version,
+            actor=self.actor,
+            kind="data",
+            message=self.message,
+            owner=owner_name(),
+            created=self._store.clock.now(),
+            lease_seconds=self._store.lease_seconds,
+            lease=self.footing.lease,
+            properties=self.properties,
+        )
+        held = HeldIntent(self._store.keeper, self._store.objects, intent)
+        # A transaction that is dropped without an end must not keep its intent alive.
+        weakref.finalize(self, held.abandon)
+        return held
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidelock.cli import cells
+from tidelock.cli.show import cells
+from tidelock.store.rows.json_values import python_values
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_text_is_cut_between_words_where_there_are_some(text: str, shown: str) -
     ],
 )
 def test_a_value_has_one_spelling_in_json(value: Any, type_: pa.DataType, spelt: Any) -> None:
-    assert cells.column_values(pa.array([value], type_)) == [spelt]
+    assert python_values(pa.array([value], type_)) == [spelt]
 
 
 def test_moments_that_python_cannot_hold_are_shown_all_the_same() -> None:
     far = pa.array([400_000_000_000_000_000, None], pa.timestamp("us", "UTC"))
-    values = cells.column_values(far)
+    values = python_values(far)
     assert values[0].startswith("14645-")
     assert values[1] is None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.cli.engines import starting
+from tidelock.cli.show.engines import starting
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_spark_is_waited_for_and_the_quicker_engine_is_named() -> None:
 
 
 def test_an_engine_that_is_not_installed_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelock.cli.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("tidelock.cli.show.engines.find_spec", lambda name: None)
     assert starting(master="local[2]") == "Starting Spark…"
 
 

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.unit.cli.command_line import Cli
 
 from tidelock.cli.failures import EXIT_CODES
-from tidelock.cli.program import app
+from tidelock.cli.program import COMMANDS, Command, load
 
 EXPECTED = {
     "init", "status", "load", "sql", "log", "show", "diff", "optimize", "gc", "recoveries",
-    "repair", "table create", "table list", "table show", "table mirror", "table drop",
+    "repair", "verify", "table create", "table list", "table show", "table mirror", "table drop",
     "branch create", "branch list", "branch delete", "tag create", "tag list", "tag delete",
     "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
     "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
     "stream groups", "apply", "run",
-    "sink add", "sink list", "sink status", "sink deliver", "sink pause", "sink resume",
-    "sink replay", "sink resync", "sink drop", "sink quarantine",
+    "sink add", "sink list", "sink status", "sink deliver", "sink suspend", "sink resume",
+    "sink repair", "sink replay", "sink resync", "sink drop", "sink quarantine",
 }  # fmt: skip
 
 
@@ -36,11 +35,18 @@ def every_command() -> dict[str, Any]:
         for name, child in (children or {}).items():
             yield from walk(child, f"{path} {name}".strip())
 
-    return dict(walk(typer.main.get_command(app), ""))
+    commands = ((command.name, load(command)) for command in COMMANDS)
+    return dict(leaf for name, command in commands for leaf in walk(command, name))
 
 
 def test_these_are_the_commands() -> None:
     assert set(every_command()) == EXPECTED
+
+
+@pytest.mark.parametrize("listed", COMMANDS, ids=lambda command: command.name)
+def test_the_list_of_commands_says_what_each_says_of_itself(listed: Command) -> None:
+    first, _, _ = load(listed).help.partition("\n\n")
+    assert listed.help == " ".join(first.split())
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED))
@@ -102,6 +108,7 @@ HEAVY = ("lance", "pyarrow", "obstore", "sqlglot", "pyspark", "pandas", "numpy")
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["--version"],
         ["--help"],
         ["load", "--help"],
         ["stream", "create", "--help"],
@@ -129,6 +136,24 @@ def test_help_and_refusals_load_no_library_of_the_store(
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["--version"], []), (["--help"], []), (["log", "--help"], ["history"])],
+)
+def test_only_the_command_that_is_called_is_imported(
+    arguments: list[str], imported: list[str]
+) -> None:
+    code = (
+        "import sys; from tidelock.cli.main import run; run(sys.argv[1:]); "
+        "home = 'tidelock.cli.commands.'; "
+        "print(*(n.removeprefix(home) for n in sys.modules if n.startswith(home)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.split() == imported
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from tidelock.cli.main import run
 
@@ -140,7 +165,7 @@ def test_an_interrupt_ends_with_130(shop: Cli, monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tidelock.cli.files.read_file", interrupt)
+    monkeypatch.setattr("tidelock.ingest.files.load.read_file", interrupt)
     told = shop("load", "orders", "--format", "csv", code=130, stdin=b"id\n1\n").err
     assert told == "interrupted\n"
     assert len(shop("log", "--json").document) == 1

@@ -128,8 +128,8 @@ def test_parquet_comes_through_a_pipe_too(shop: Cli, tmp_path: Path) -> None:
 def test_a_file_larger_than_a_block_is_loaded_whole(
     shop: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelock.cli.jsonl_rows.BLOCK_BYTES", 100)
-    monkeypatch.setattr("tidelock.cli.csv_rows.BLOCK_BYTES", 100)
+    monkeypatch.setattr("tidelock.ingest.files.jsonl.BLOCK_BYTES", 100)
+    monkeypatch.setattr("tidelock.ingest.files.csv.BLOCK_BYTES", 100)
     lines = "\n".join(json.dumps({"id": i, "customer": f"c{i}"}) for i in range(500))
     shop("load", "orders", "--format", "jsonl", stdin=lines.encode())
     text = "id,customer\n" + "".join(f'{i},"c\n{i}"\n' for i in range(500, 1000))
@@ -273,11 +273,11 @@ def test_a_bad_row_from_a_pipe_is_named_by_its_number(shop: Cli) -> None:
     [
         (("orders", "none.csv"), "There is no file 'none.csv'."),
         (("orders", "file.txt"), "Say --format"),
-        (("orders",), "Say what stdin holds"),
+        (("orders",), "The format of stdin cannot be told. Say --format"),
         (("orders", "-", "file.txt", "--format", "csv"), "not both"),
         (("orders", "empty"), "no Parquet, CSV or JSON lines file"),
         (("orders", "file.txt", "--format", "csv", "--delimiter", "ab"), "one character"),
-        (("orders", "file.txt", "--format", "csv", "--key", "id"), "are for --create"),
+        (("orders", "file.txt", "--format", "csv", "--key", "id"), "created. Say --create"),
         (("nothing", "file.txt", "--format", "csv"), "There is no table 'nothing'."),
     ],
 )

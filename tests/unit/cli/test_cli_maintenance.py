@@ -11,9 +11,9 @@ import pytest
 from tests.unit.cli.command_line import Cli, rows_of
 
 import tidelock
-from tidelock.store import layout
-from tidelock.store.intents import Intent
-from tidelock.store.records import encode
+from tidelock.store.leases.intents import Intent
+from tidelock.store.objects import layout
+from tidelock.store.objects.records import encode
 
 
 def load(shop: Cli, *numbers: int, mode: str = "append") -> None:
@@ -135,6 +135,42 @@ def test_nothing_to_recover_or_repair_is_said(shop: Cli) -> None:
         "foreign_commits": [],
         "adopted": None,
         "discarded": None,
+        "mended": [],
+        "damaged": [],
+        "strangers": [],
         "intents": [],
     }
     shop("repair", "--adopt", code=3)
+
+
+def test_verify_names_what_is_damaged_and_how_to_mend_it(shop: Cli, tmp_path: Path) -> None:
+    assert shop("verify").out.startswith("Verified ")
+    assert shop("verify", "--json").document["ok"] is True
+    hint = tmp_path / "shop.lake" / "_tidelock" / "tags" / "broken.json"
+    hint.parent.mkdir(exist_ok=True)
+    hint.write_bytes(b"")
+    (tmp_path / "shop.lake" / "_tidelock" / ".DS_Store").write_bytes(b"x")
+    told = shop("verify", code=7, answers=True)
+    assert "damaged: _tidelock/tags/broken.json: it is empty" in told.out
+    assert "tidelock repair --discard-object _tidelock/tags/broken.json" in told.out
+    assert "foreign: _tidelock/.DS_Store" in told.out
+    assert "damaged or gone" in told.err
+    found = shop("verify", "--json", code=7, answers=True).document["findings"]
+    assert {(one["key"], one["what"]) for one in found} == {
+        ("_tidelock/tags/broken.json", "damaged"),
+        ("_tidelock/.DS_Store", "foreign"),
+    }
+    told = shop("repair")
+    assert "--discard-object" in told.out
+    assert "foreign: _tidelock/.DS_Store" in told.out
+    done = shop("repair", "--discard-object", "_tidelock/tags/broken.json").out
+    assert "Discarded _tidelock/tags/broken.json" in done
+    shop("verify")
+
+
+def test_repair_says_what_it_mended(shop: Cli, tmp_path: Path) -> None:
+    lease = tmp_path / "shop.lake" / "_tidelock" / "leases" / "host-1-ab.json"
+    lease.parent.mkdir(exist_ok=True)
+    lease.write_bytes(b"")
+    assert "Mended _tidelock/leases/host-1-ab.json: it is empty" in shop("repair").out
+    assert not lease.exists()

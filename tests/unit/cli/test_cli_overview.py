@@ -69,7 +69,7 @@ def test_a_lake_that_there_is_not_is_told_in_the_words_of_the_shell(
 
 def test_a_key_in_the_columns_is_told_in_the_words_of_the_shell(shop: Cli) -> None:
     told = shop("table", "create", "u", "id INT PRIMARY KEY", code=3).err
-    assert "A key is given by --key" in told
+    assert "Give it by --key" in told
 
 
 def test_engines_that_contradict_are_told_in_the_words_of_the_shell(shop: Cli) -> None:
@@ -135,7 +135,7 @@ def test_unreadable_intents_are_shown_by_file_and_discarded_on_a_word(
     assert "tidelock repair --discard-intent torn.json" in shop("status").out
     refused = shop("load", "orders", "--format", "csv", "--json", code=7, stdin=b"id\n1\n").error
     assert refused["condition"] == "INTENT_UNREADABLE"
-    assert "reading works" in refused["message"]
+    assert "Reading works" in refused["message"]
     shop("repair", "--discard-intent", "none.json", code=3)
     shop("repair", "--discard-intent", "_tidelock/lake.json", code=3)
     shop("repair", "--discard-intent", "torn.json")

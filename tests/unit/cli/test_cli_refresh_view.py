@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from tidelock.cli.refresh_view import RefreshView
-from tidelock.derive.attempts import Attempt
-from tidelock.derive.groups import Unit
-from tidelock.run.stream_reports import StreamTable
+from tidelock.cli.show.refresh_view import RefreshView
+from tidelock.derive.graph.groups import Unit
+from tidelock.derive.refresh.attempts import Attempt
+from tidelock.derive.reports import StreamTable
 
 TABLE = StreamTable(
     name="b",
@@ -22,7 +22,7 @@ TABLE = StreamTable(
     refresh_mode="auto",
     consistency="atomic",
     schedule_policy="fastest",
-    sources=("a",),
+    inputs=("a",),
     rows=0,
     as_of=1,
     epoch=1,

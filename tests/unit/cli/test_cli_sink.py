@@ -1,8 +1,9 @@
-"""Sinks from the shell: added, delivered to, watched, paused, replayed and dropped."""
+"""Sinks from the shell: added, delivered to, watched, suspended, replayed and dropped."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,47 @@ def test_a_sink_gets_what_is_new_once(sink: Cli) -> None:
     assert delivered() == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("feed", "said"),
+    [("inserts", "later updates, deletions and retention do not reach it"), ("changes", "_op")],
+)
+def test_what_a_sink_will_and_will_not_hold_is_said_when_it_is_added(
+    shop: Cli, feed: str, said: str
+) -> None:
+    where = ["--table", "orders", "--kind", "jsonl", "--to", "files", "--feed", feed]
+    told = " ".join(shop("sink", "add", "files", *where).err.split())
+    assert "It will hold " in told
+    assert said in told
+
+
+def test_what_was_delivered_and_is_gone_is_noticed_and_a_manifest_is_repaired(sink: Cli) -> None:
+    deliver(sink)
+    assert (
+        "All that files has delivered is there" in sink("sink", "status", "files", "--verify").err
+    )
+    (file,) = Path("files").glob("*.jsonl")
+    content = file.read_bytes()
+    file.unlink()
+    assert "current" in sink("sink", "status", "files").out
+    done = sink("sink", "status", "files", "--verify", code=10, answers=True)
+    assert f"{file.name} with 2 rows is gone" in " ".join(done.out.split())
+    file.write_bytes(content)
+    manifest = Path("_tidelock", "files", "manifest.json")
+    manifest.write_bytes(b"")
+    load(sink, "3,ada,1.00\n")
+    sink("sink", "deliver", "files", code=10, answers=True)
+    failed = sink("sink", "status", "files").out
+    assert "tidelock sink repair files" in " ".join(failed.split())
+    assert sink("sink", "repair", "files", "--json").document == {
+        "sink": "files",
+        "files": 1,
+        "rows": 2,
+        "missing": [],
+    }
+    assert deliver(sink, "files") == ("delivered", 1)
+    assert json.loads(manifest.read_text())["watermark"] == 2
+
+
 def test_sinks_are_listed_with_where_they_stand(sink: Cli) -> None:
     (before,) = sink("sink", "list", "--json").document
     assert (before["state"], before["watermark"], before["newest"]) == ("behind", -1, 1)
@@ -50,24 +92,24 @@ def test_sinks_are_listed_with_where_they_stand(sink: Cli) -> None:
     assert "watermark    1 of 1" in sink("sink", "status", "files").out
 
 
-def test_a_paused_sink_gets_nothing_until_it_is_resumed(sink: Cli) -> None:
-    sink("sink", "pause", "files", "--reason", "disk is full")
-    assert deliver(sink) == ("paused", 0)
+def test_a_suspended_sink_gets_nothing_until_it_is_resumed(sink: Cli) -> None:
+    sink("sink", "suspend", "files", "--reason", "disk is full")
+    assert deliver(sink) == ("suspended", 0)
     assert "disk is full" in sink("sink", "status", "files").out
     sink("sink", "resume", "files")
     assert deliver(sink) == ("delivered", 2)
-    sink("sink", "pause", "files")
+    sink("sink", "suspend", "files")
     # Also when there is nothing to deliver.
-    assert deliver(sink) == ("paused", 0)
+    assert deliver(sink) == ("suspended", 0)
 
 
 def test_the_status_of_the_lake_tells_how_many_sinks_need_a_look(sink: Cli) -> None:
-    assert "1 sink: tidelock sink list" in sink("status").out
+    assert "1 sink, of which 1 behind: tidelock sink list" in sink("status").out
     sink("sink", "add", "other", "--table", "orders", "--kind", "csv", "--to", "other")
-    sink("sink", "pause", "other")
-    assert "2 sinks, of which 1 paused: tidelock sink list" in sink("status").out
+    sink("sink", "suspend", "other")
+    assert "2 sinks, of which 1 behind, 1 suspended: tidelock sink list" in sink("status").out
     found = sink("status", "--json").document["sinks"]
-    assert found == [{"name": "files", "state": "behind"}, {"name": "other", "state": "paused"}]
+    assert found == [{"name": "files", "state": "behind"}, {"name": "other", "state": "suspended"}]
 
 
 def test_a_replay_that_takes_rows_away_wants_a_word(sink: Cli) -> None:
@@ -139,5 +181,5 @@ def test_a_sink_whose_table_is_gone_says_so(sink: Cli) -> None:
 
 def test_a_run_delivers_too(sink: Cli) -> None:
     done = sink("run", "--once")
-    assert "files: delivered, 2 rows in 1 chunks" in done.out
+    assert re.search(r"\d:\d\dZ  files  delivered, 2 rows in 1 chunk", done.out)
     assert delivered() == [1, 2]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidelock.cli.cells import column_values
-from tidelock.cli.text import TextMisfit, array_from_text
+from tidelock.ingest.files.text import TextMisfit, array_from_text
 from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
+from tidelock.store.rows.json_values import python_values
 
 DECIMAL = pa.decimal128(12, 2)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -119,5 +119,5 @@ def test_what_is_written_as_text_is_read_as_the_same_value(
 ) -> None:
     type_, values = case
     array = pa.array(values, type_)
-    texts = [None if v is None else str(v) for v in column_values(array)]
+    texts = [None if v is None else str(v) for v in python_values(array)]
     assert array_from_text(pa.array(texts, pa.string()), type_).equals(array)

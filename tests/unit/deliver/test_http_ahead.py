@@ -9,14 +9,15 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from tests.receivers import define
+from tests.support.receivers import define
 
-from tidelock.deliver.quarantine import Quarantine
-from tidelock.deliver.sending import Sending, Taken, ahead
-from tidelock.deliver.sink import Piece, SentChunk
+from tidelock.deliver.delivery.calls import Calls
+from tidelock.deliver.delivery.quarantine import Quarantine
+from tidelock.deliver.delivery.sender import ChunkReceipt, Sender, ahead
+from tidelock.deliver.destinations.protocol import Piece, SentChunk, Sink
 from tidelock.errors import ChunkRefused, DestinationFailed, StoreUnavailable
-from tidelock.model.sinks import Chunk, Plan, SinkState
-from tidelock.store.location import locate
+from tidelock.model.sinks import Chunk, DeliveryPlan, SinkState
+from tidelock.store.objects.location import locate
 
 SCHEMA = pa.schema([("n", pa.int64())])
 DEFINITION = define("own", "own:sink", "somewhere")
@@ -73,7 +74,7 @@ def iter_of(count: int) -> Generator[int, None, None]:
     yield from range(count)
 
 
-class OwnSink:
+class OwnSink(Sink):
     """Takes each row for itself, refuses multiples of seven, and fails at a hundred."""
 
     rows_per_chunk = 10
@@ -81,14 +82,17 @@ class OwnSink:
     def __init__(self) -> None:
         self.taken: list[bytes] = []
 
-    def plan(self, plan: Plan, schema: pa.Schema) -> None: ...
+    def plan(self, plan: DeliveryPlan, schema: pa.Schema) -> None: ...
 
     def write(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> int:
         raise AssertionError("pieces are sent one by one")
 
-    def confirm(self, plan: Plan, state: SinkState) -> None: ...
+    def confirm(self, plan: DeliveryPlan, state: SinkState) -> None: ...
 
     def close(self) -> None: ...
+
+    def in_pieces(self) -> OwnSink:
+        return self
 
     def divide(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
         for batch in rows:
@@ -127,37 +131,37 @@ def sink() -> OwnSink:
 
 
 @pytest.fixture
-def sending(sink: OwnSink, quarantine: Quarantine) -> Iterator[Sending]:
-    found = Sending(sink, DEFINITION, quarantine, lambda: None)
+def sender(sink: OwnSink, quarantine: Quarantine) -> Iterator[Sender]:
+    found = Sender(sink, DEFINITION, quarantine, Calls(lambda: False), lambda: None)
     yield found
     found.close()
 
 
 def test_a_refused_piece_is_put_aside_and_those_after_it_are_sent(
-    sink: OwnSink, sending: Sending, quarantine: Quarantine
+    sink: OwnSink, sender: Sender, quarantine: Quarantine
 ) -> None:
-    found = list(sending.send(iter([chunk_of(1, 2), chunk_of(6, 7, 8), chunk_of(14)])))
+    found = list(sender.send(iter([chunk_of(1, 2), chunk_of(6, 7, 8), chunk_of(14)])))
     assert [(one.size_bytes, one.quarantined) for one in found] == [(2, 0), (2, 1), (0, 1)]
     assert sink.taken == [b"1", b"2", b"6", b"8"]
     assert [quarantine.body(one) for one in quarantine.list()] == [b"7", b"14"]
 
 
 def test_a_failure_to_read_is_not_taken_for_one_of_the_destination(
-    sink: OwnSink, sending: Sending
+    sink: OwnSink, sender: Sender
 ) -> None:
     chunk, _ = chunk_of(8, 9)
-    found: list[Taken] = []
+    found: list[ChunkReceipt] = []
     with pytest.raises(StoreUnavailable):
-        found.extend(sending.send(iter([chunk_of(1, 2), (chunk, broken())])))
+        found.extend(sender.send(iter([chunk_of(1, 2), (chunk, broken())])))
     assert sink.taken[:2] == [b"1", b"2"]
 
 
 def test_a_failure_of_the_destination_leaves_its_chunk_unsent(
-    sink: OwnSink, sending: Sending
+    sink: OwnSink, sender: Sender
 ) -> None:
-    found = sending.send(iter([chunk_of(1, 2), chunk_of(99, 100, 101), chunk_of(102)]))
+    found = sender.send(iter([chunk_of(1, 2), chunk_of(99, 100, 101), chunk_of(102)]))
     assert next(found).chunk.chunk.until == 2
     with pytest.raises(DestinationFailed, match="full"):
         next(found)
     assert sink.taken == [b"1", b"2", b"99"]
-    assert [one.chunk.chunk.until for one in sending.send(iter([chunk_of(102)]))] == [102]
+    assert [one.chunk.chunk.until for one in sender.send(iter([chunk_of(102)]))] == [102]

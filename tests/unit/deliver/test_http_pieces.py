@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.receivers import define
+from tests.support.receivers import define
 
-from tidelock.deliver import http
-from tidelock.deliver.http import HttpSink, divide_lines, verdict_on
-from tidelock.deliver.sink import Piece, SentChunk
+from tidelock.deliver.destinations.http import destination as http
+from tidelock.deliver.destinations.http.destination import HttpSink, divide_lines, verdict_on
+from tidelock.deliver.destinations.protocol import Piece, SentChunk
 from tidelock.model.sinks import Chunk
 
 SCHEMA = pa.schema([("text", pa.string())])

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidelock.deliver.retry_after import (
+from tidelock.deliver.destinations.http.retry_after import (
     INLINE_SECONDS_MAX,
     PAUSE_SECONDS_FIRST,
-    WAIT_SECONDS_MAX,
     inline_seconds,
     seconds_asked,
 )
+from tidelock.model.retries import ASKED_SECONDS_MAX
 
 NOW = datetime(2026, 11, 8, 12, 0, 0, tzinfo=UTC)
 
@@ -32,9 +32,9 @@ NOW = datetime(2026, 11, 8, 12, 0, 0, tzinfo=UTC)
         ("Sun, 08 Nov 2026 13:00:30 +0100", 30.0),
         ("Sun, 08 Nov 2026 11:00:00 GMT", 0.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
-        ("999999999", WAIT_SECONDS_MAX),
-        ("9" * 5000, WAIT_SECONDS_MAX),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", WAIT_SECONDS_MAX),
+        ("999999999", ASKED_SECONDS_MAX),
+        ("9" * 5000, ASKED_SECONDS_MAX),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", ASKED_SECONDS_MAX),
     ],
 )
 def test_seconds_and_moments_are_understood_and_bounded(value: str, seconds: float) -> None:

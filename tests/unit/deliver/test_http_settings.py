@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidelock.deliver.http_settings import Credentials, HttpSettings, keeps_credentials
+from tidelock.deliver.destinations.http.settings import Credentials, HttpSettings, keeps_credentials
 from tidelock.errors import InvalidOption
 
 HTTPS = "https://example.com/rows"

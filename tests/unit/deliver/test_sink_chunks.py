@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.deliver import planning
-from tidelock.deliver.feeds import Positioned, by_chunk, cut
-from tidelock.deliver.partitions import path_of
+from tidelock.deliver.delivery import plan as sink_plan
+from tidelock.deliver.delivery.feed import Positioned, by_chunk, cut
+from tidelock.deliver.destinations.partitions import path_of
 from tidelock.model.sinks import NOTHING, Chunk, end_of, position_of, version_of
 
 Places = list[int]
@@ -128,13 +128,13 @@ def test_windows_of_a_partitioned_sink_cover_everything_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(planning, "WINDOW_ROWS", chance.randint(1, 20))
+    monkeypatch.setattr(sink_plan, "WINDOW_ROWS", chance.randint(1, 20))
     positions = sorted(chance.sample(range(500), 120))
     feed = Known([positions[n : n + 7] for n in range(0, 120, 7)])
     sent: list[int] = []
     after, windows = NOTHING, 0
     while after < feed.newest:
-        window = planning.plan_partitions(feed, after, ["g"], 4, frozenset())
+        window = sink_plan.plan_partitions(feed, after, ["g"], 4, frozenset())
         assert after == window.after < window.until
         for part in window.parts:
             assert (part.after, part.until) == (window.after, window.until)
@@ -144,7 +144,7 @@ def test_windows_of_a_partitioned_sink_cover_everything_once(
                 assert len(numbers) == chunk.rows
                 assert {path_of(["g"], [f"g{n % 3}"]) for n in numbers} == {part.path}
                 sent += numbers
-        again = planning.group_window(feed, window.after, window.until, ["g"])
+        again = sink_plan.group_window(feed, window.after, window.until, ["g"])
         assert {path: list(found[1]) for path, found in again.items()} == {
             path: list(found[1]) for path, found in window.rows.items()
         }
@@ -155,12 +155,12 @@ def test_windows_of_a_partitioned_sink_cover_everything_once(
 
 
 def test_plans_of_a_whole_sink_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "CHUNKS_PER_PLAN", 3)
+    monkeypatch.setattr(sink_plan, "CHUNKS_PER_PLAN", 3)
     feed = Known([list(range(0, 70, 2))])
     chunks: list[Chunk] = []
     after = NOTHING
     while after < feed.newest:
-        window = planning.plan_whole(feed, after, 4)
+        window = sink_plan.plan_whole(feed, after, 4)
         (part,) = window.parts
         assert len(part.chunks) <= 3
         chunks += part.chunks

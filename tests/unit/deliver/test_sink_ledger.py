@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidelock.deliver.ledger import Ledger, Progress, settle
+from tidelock.deliver.delivery.ledger import Ledger, Progress, settle
 from tidelock.errors import SinkExists, SinkNotFound, SinkStopped
-from tidelock.model.sinks import Chunk, Lag, Part, Plan, SinkDefinition, SinkState
-from tidelock.store.location import locate
-from tidelock.store.objects import Objects
+from tidelock.model.sinks import Chunk, DeliveryPlan, Lag, Part, SinkDefinition, SinkState
+from tidelock.store.objects.location import locate
+from tidelock.store.objects.protocol import Objects
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 DEFINITION = SinkDefinition(
@@ -39,9 +39,11 @@ SECOND = SinkState(1, 9, seen=3)
 THIRD = SinkState(2, 19, {"g=a": Lag(9, (Chunk(9, 19, 4),), 5)}, seen=5)
 
 
-def plan_between(before: SinkState, after: SinkState) -> Plan:
+def plan_between(before: SinkState, after: SinkState) -> DeliveryPlan:
     part = Part("", (Chunk(before.watermark, after.watermark, 10),))
-    return Plan(after.plan, "lager-1", 7, before.watermark, after.watermark, (part,), before, after)
+    return DeliveryPlan(
+        after.plan, "lager-1", 7, before.watermark, after.watermark, (part,), before, after
+    )
 
 
 OPEN = plan_between(SECOND, THIRD)
@@ -62,7 +64,7 @@ CLOSED = replace(OPEN, parts=(), closed=True)
     ],
 )
 def test_state_and_newest_plan_together_tell_where_a_sink_stands(
-    state: SinkState | None, newest: Plan, stands: SinkState, resumes: bool, mends: bool
+    state: SinkState | None, newest: DeliveryPlan, stands: SinkState, resumes: bool, mends: bool
 ) -> None:
     found = settle(DEFINITION, state, newest)
     assert found.state == stands
@@ -71,7 +73,7 @@ def test_state_and_newest_plan_together_tell_where_a_sink_stands(
 
 
 @pytest.mark.parametrize("newest", [OPEN, CLOSED])
-def test_a_state_that_is_ahead_of_every_plan_stops_the_sink(newest: Plan) -> None:
+def test_a_state_that_is_ahead_of_every_plan_stops_the_sink(newest: DeliveryPlan) -> None:
     with pytest.raises(SinkStopped, match="plan 7"):
         settle(DEFINITION, SinkState(7, 80), newest)
 
@@ -145,7 +147,7 @@ def test_a_damaged_plan_that_is_open_stops_the_sink_and_says_how_to_go_on(
 ) -> None:
     ledger.begin(plan_between(FIRST, SECOND))
     objects.put(plan_key(1), DAMAGES[harm](objects.get(plan_key(1))))
-    with pytest.raises(SinkStopped, match="sink replay lager --since"):
+    with pytest.raises(SinkStopped, match=r"lake.replay\('lager', since=POSITION\)"):
         ledger.standing(DEFINITION)
     ledger.restart(DEFINITION, SinkState(0, 4))
     assert ledger.standing(DEFINITION).state == SinkState(2, 4)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.destinations import rows_at
+from tests.support.destinations import rows_at
 
 import tidelock
-from tidelock.deliver.formats import FORMATS
-from tidelock.deliver.kinds import open_sink
-from tidelock.deliver.sink import SentChunk
+from tidelock.deliver.deliveries import Deliveries
+from tidelock.deliver.destinations.files.formats import FORMATS
+from tidelock.deliver.destinations.kinds import open_sink
+from tidelock.deliver.destinations.protocol import SentChunk
 from tidelock.errors import StoreUnavailable
 from tidelock.model.sinks import Chunk
-from tidelock.run.deliveries import Deliveries
 from tidelock.run.lake import Lake
-from tidelock.store.faults import armed
-from tidelock.store.holds import hold_names
+from tidelock.store.leases.holds import hold_names
+from tidelock.store.objects.failpoints import armed
 
 
 @pytest.fixture
@@ -32,13 +32,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def run_by_schedule(lake: Lake) -> None:
-    stop = threading.Event()
-    loop = Deliveries(lake._sinks, "main", 0.01)
-    running = threading.Thread(target=loop.run, args=(stop, lambda report: None))
-    running.start()
-    stop.wait(0.2)
-    stop.set()
-    running.join()
+    deliveries = Deliveries(lake._sinks, "main", lambda report: None)
+    deliveries.look(lake._store.branches.head("main"), datetime.now(UTC))
+    deliveries.end()
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.deliver.partitions import (
+from tidelock.deliver.destinations.partitions import (
     NULL,
     check_partition_by,
     folder_of,
     group_rows,
     path_of,
+    path_of_folder,
     texts_of,
     values_of,
 )
 from tidelock.errors import InvalidOption, TidelockError
 from tidelock.model.ddl import parse_schema
-from tidelock.store.objects import check_key
+from tidelock.store.objects.keys import check_key
 
 ODD = ["", ".", "..", "...", "/", "a/b", "%2F", "%", "=", "a=b", "'", '"', "ü", "日本", " ", "\\"]
 ODD += [NULL, f"%5F{NULL[1:]}", NULL.lower(), "null", "#1", "x#1", "\n", "\0", "\x7f", "\ufffe"]
@@ -51,10 +52,10 @@ def test_a_path_gives_its_values_back_and_is_a_key_of_every_store(values: list[s
 def test_folders_have_names_that_fit_and_are_told_apart(texts: list[str], times: int) -> None:
     path = path_of(["g", "h"][: len(texts)], [text * times for text in texts])
     folder = folder_of(path)
-    assert all(len(name) <= 255 for name in folder.split("/"))
+    assert all(len(name.encode()) <= 255 for name in folder.split("/"))
     assert len(folder.split("/")) == len(texts)
-    if all(len(name) <= 255 for name in path.split("/")):
-        assert folder == path
+    if path_of_folder(folder) is not None:
+        assert path_of_folder(folder) == path
     else:
         assert folder != folder_of(
             path_of(["g", "h"][: len(texts)], [f"{t * times}x" for t in texts])
@@ -62,6 +63,26 @@ def test_folders_have_names_that_fit_and_are_told_apart(texts: list[str], times:
         # Whoever knows the rule cannot make a value that lands in the folder of another.
         assert folder_of(path_of(["g"], [folder.split("/")[0].removeprefix("g=")])) != folder
         check_key(f"{folder}/0.parquet")
+
+
+def test_letters_beyond_ascii_are_themselves_in_the_name_of_a_folder() -> None:
+    assert folder_of(path_of(["größe"], ["日本/é 1%"])) == "größe=日本%2Fé 1%25"
+    # Some file systems take these two for one name.
+    composed, apart = (folder_of(path_of(["g"], [one])) for one in ("é", "e\u0301"))
+    assert (composed, apart) == ("g=é", "g=e%CC%81")
+    # What is not seen is encoded.
+    assert folder_of(path_of(["g"], ["\u200b\n"])) == "g=%E2%80%8B%0A"
+
+
+@given(st.lists(VALUES, min_size=2, max_size=2), st.lists(VALUES, min_size=2, max_size=2))
+def test_two_partitions_never_share_a_folder(
+    one: list[str | None], other: list[str | None]
+) -> None:
+    columns = ["g", "größe"]
+    mine, theirs = (folder_of(path_of(columns, values)) for values in (one, other))
+    assert (mine == theirs) == (one == other)
+    assert path_of_folder(mine) == path_of(columns, one)
+    check_key(f"{mine}/0.parquet")
 
 
 def test_the_name_of_a_long_folder_stays_what_it_was() -> None:

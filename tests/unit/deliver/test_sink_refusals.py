@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lakes import collect_all
+from tests.support.lakes import collect_all
 
 import tidelock
 from tidelock import errors
+from tidelock.deliver.destinations.protocol import Sink
 from tidelock.run.lake import Lake
 
 
@@ -35,9 +36,9 @@ def test_a_number_of_rows_is_a_number_of_rows(
     assert not list(lake.sinks())
 
 
-def test_a_place_is_named_and_is_not_the_lake(lake: Lake, tmp_path: Path) -> None:
+def test_an_address_is_named_and_is_not_the_lake(lake: Lake, tmp_path: Path) -> None:
     for to in ("", str(tmp_path / "lake"), str(tmp_path / "lake" / "tables" / "x")):
-        with pytest.raises(errors.InvalidOption, match="place"):
+        with pytest.raises(errors.InvalidOption, match="address"):
             lake.create_sink("s", table="o", kind="jsonl", to=to)
     lake.create_sink("s", table="o", kind="jsonl", to=str(tmp_path / "lake-out"))
 
@@ -57,7 +58,7 @@ def test_a_place_of_another_sink_of_the_lake_is_refused_at_once(lake: Lake, tmp_
         lake.create_sink(name, table="o", kind="http", to="http://127.0.0.1:1/rows")
 
 
-def test_a_file_is_no_place_for_files(lake: Lake, tmp_path: Path) -> None:
+def test_a_file_is_no_address_for_files(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     for to in (f"{tmp_path}/out", f"{tmp_path}/out/below", f"file://{tmp_path}/out"):
         for kind in ("csv", "iceberg"):
@@ -76,12 +77,18 @@ def test_a_kind_that_there_is_not_is_told_with_those_there_are_once(lake: Lake) 
 
 
 def test_a_sink_of_ones_own_that_lacks_something_is_refused(lake: Lake) -> None:
-    with pytest.raises(errors.InvalidOption, match="has no rows_per_chunk"):
-        lake.create_sink("s", table="o", kind=f"{__name__}:Lacking", to="nowhere")
+    lacks = {
+        "Unsized": "has no rows_per_chunk",
+        "Endless": "has no close",
+        "make_nothing": "is a dict",
+    }
+    for name, why in lacks.items():
+        with pytest.raises(errors.InvalidOption, match=why):
+            lake.create_sink("s", table="o", kind=f"{__name__}:{name}", to="nowhere")
 
 
-class Lacking:
-    """A destination without `rows_per_chunk`."""
+class Endless(Sink):
+    """A destination without `close`."""
 
     def __init__(self, definition: object, options: object) -> None: ...
 
@@ -92,7 +99,16 @@ class Lacking:
 
     def confirm(self, plan: object, state: object) -> None: ...
 
+
+class Unsized(Endless):
+    """A destination without `rows_per_chunk`."""
+
     def close(self) -> None: ...
+
+
+def make_nothing(definition: object, options: object) -> object:
+    """What makes no sink."""
+    return {}
 
 
 def test_a_partition_that_was_never_delivered_is_not_replayed(lake: Lake, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tidelock.derive.backoff import FAILURES_MAX, is_transient, judge, wait_seconds
+from tidelock.derive.graph.backoff import FAILURES_MAX, is_transient, judge, wait_seconds
 from tidelock.errors import (
     BranchDeleted,
     BrokenInvariant,
@@ -51,6 +51,8 @@ def test_the_same_seed_gives_the_same_wait() -> None:
         CommitConflict("somebody was first"),
         OutcomeUnknown("no answer"),
         EngineUnavailable("the server is gone"),
+        JavaMissing("no Java"),
+        QueryFailed("an executor was lost", passing=True),
         failed_query(ConnectionResetError()),
         failed_query(StoreUnavailable("no answer")),
         TimeoutError(),
@@ -77,7 +79,6 @@ def test_what_may_pass_by_itself_is_tried_again(error: BaseException) -> None:
         StoreDenied("no"),
         BranchDeleted("gone"),
         CorruptObject("torn"),
-        JavaMissing("no Java"),
         QueryFailed("DIVIDE_BY_ZERO"),
         failed_query(ZeroDivisionError()),
         ZeroDivisionError(),
@@ -106,3 +107,10 @@ def test_too_many_transient_failures_in_a_row_suspend() -> None:
         "10 refreshes failed in a row, the last with STORE_UNAVAILABLE: no answer"
     )
     assert verdict.retry_at is None
+
+
+def test_an_engine_that_is_away_suspends_nothing_however_often_it_is_asked() -> None:
+    for error in (EngineUnavailable("the server is gone"), JavaMissing("no Java")):
+        verdict = judge(error, 10 * FAILURES_MAX, NOW, Random(1))
+        assert verdict.suspended is None
+        assert verdict.retry_at is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.unit.derive.sql.outlines import outline, tree
 
-from tidelock.derive.bodies import numbered, state_body, term_body, without_empty
-from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.operators import Left, Operator, Select, walk
-from tidelock.derive.stages import cut
+from tidelock.derive.algebra.core import lower
+from tidelock.derive.algebra.operators import Left, Operator, Select, walk
+from tidelock.derive.plan.bodies import numbered, state_body, term_body, without_empty
+from tidelock.derive.plan.segments import cut
 
 LEFT = "SELECT c.id, o.amount FROM customers c LEFT JOIN orders o ON c.id = o.customer"
 ANTI = "SELECT c.id FROM customers c LEFT ANTI JOIN orders o ON c.id = o.customer"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidelock.derive.costs import TRUST, Way, after_delta, after_full, estimate
+from tidelock.derive.refresh.costs import TRUST, Way, after_delta, after_full, estimate
 from tidelock.model.streams import Spent
 
 
 def choose(spent: Spent, reads: int = 0) -> Way:
-    return estimate("auto", changes=10, rows=1_000, stages=1, reads=reads, spent=spent)
+    return estimate("auto", changes=10, rows=1_000, segments=1, reads=reads, spent=spent)
 
 
 def test_a_small_delta_is_taken_without_experience() -> None:
@@ -23,7 +23,7 @@ def test_one_slow_delta_may_be_the_start_of_a_process() -> None:
     assert (
         choose(spent).incremental_seconds
         == TRUST
-        * estimate("auto", changes=10, rows=1_000, stages=1, spent=Spent()).incremental_seconds
+        * estimate("auto", changes=10, rows=1_000, segments=1, spent=Spent()).incremental_seconds
     )  # type: ignore[operator]
     assert not choose(spent).full
 
@@ -53,5 +53,5 @@ def test_a_slow_delta_is_tried_again_in_time() -> None:
 
 def test_a_mode_that_asks_for_deltas_gets_them() -> None:
     spent = Spent(full_seconds=0.1, delta_seconds=288.0, delta_seconds_before=288.0)
-    way = estimate("incremental", changes=10, rows=1_000, stages=1, spent=spent)
+    way = estimate("incremental", changes=10, rows=1_000, segments=1, spent=spent)
     assert not way.full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelock.derive.graph import Graph
+from tidelock.derive.graph.graph import Graph
 from tidelock.errors import CircularDefinition, InvalidName, TableNotFound
 
 SHOP = {
@@ -28,7 +28,7 @@ def test_the_order_does_not_depend_on_the_order_of_definition() -> None:
 
 def test_names_are_found_in_any_case_and_told_as_they_were_given() -> None:
     graph = Graph.of(SHOP)
-    assert graph.sources("REPORT") == ("names", "totals")
+    assert graph.inputs("REPORT") == ("names", "totals")
     assert graph.dependents("orders") == ("totals", "big")
     assert graph.upstream("report") == ("Orders", "people", "names", "totals")
     assert graph.downstream("ORDERS") == ("totals", "big", "Report")
@@ -39,7 +39,7 @@ def test_names_are_found_in_any_case_and_told_as_they_were_given() -> None:
 
 
 def test_a_source_that_is_read_twice_is_one_source() -> None:
-    assert Graph.of({"pairs": ("a", "A", "a")}).sources("pairs") == ("a",)
+    assert Graph.of({"pairs": ("a", "A", "a")}).inputs("pairs") == ("a",)
 
 
 def test_a_table_without_sources_has_the_first_level() -> None:

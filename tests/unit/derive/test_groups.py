@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidelock.derive.graph import Graph
-from tidelock.derive.groups import (
+from tidelock.derive.graph.graph import Graph
+from tidelock.derive.graph.groups import (
     Group,
     check_policy,
     find_groups,
@@ -51,7 +51,7 @@ def test_a_shortcut_counts_as_a_path() -> None:
 def test_the_shared_ancestor_is_no_member_even_if_it_is_a_stream_table() -> None:
     nodes = {"base": ("raw",), **DIAMOND}
     assert members_of(nodes) == [("left", "right", "top")]
-    assert groups_of(nodes)[0].sources == ("base",)
+    assert groups_of(nodes)[0].inputs == ("base",)
 
 
 def test_a_chain_and_tables_of_different_roots_form_no_group() -> None:
@@ -134,7 +134,7 @@ def test_the_members_of_a_group_without_consistency_are_units_of_their_own() -> 
 
 def test_waiting_for_the_slowest_without_consistency_is_refused() -> None:
     definition = Definition("", schedule_policy="slowest", consistency="none")
-    with pytest.raises(InvalidOption, match="'top' has schedule_policy='slowest'"):
+    with pytest.raises(InvalidOption, match="'top' has the schedule policy 'slowest'"):
         check_policy("top", definition)
     with pytest.raises(InvalidOption):
         find_groups(Graph.of({"top": ("base",)}), {"top": definition})
@@ -145,7 +145,7 @@ def test_slowest_on_a_table_that_converges_nothing_is_warned_of() -> None:
     definitions["left"] = definitions["top"] = Definition("", schedule_policy="slowest")
     graph = Graph.of(DIAMOND)
     (warning,) = policy_warnings(graph, find_groups(graph, definitions), definitions)
-    assert warning.startswith("schedule_policy='slowest' of 'left' has no effect")
+    assert warning.startswith("The schedule policy 'slowest' of 'left' has no effect")
 
 
 def test_slowest_in_a_group_that_another_table_takes_apart_is_warned_of() -> None:
@@ -155,4 +155,4 @@ def test_slowest_in_a_group_that_another_table_takes_apart_is_warned_of() -> Non
     definitions["top2"] = Definition("", consistency="none")
     graph = Graph.of(nodes)
     (warning,) = policy_warnings(graph, find_groups(graph, definitions), definitions)
-    assert "'top2' in the same group has consistency='none'" in warning
+    assert "'top2' in the same group has the consistency 'none'" in warning

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.derive.files import read_definitions
-from tidelock.derive.pipeline_files import read_pipeline
+from tidelock.derive.definitions.folder import read_definitions
+from tidelock.derive.definitions.pipeline import read_pipeline
 from tidelock.errors import InvalidDefinition, InvalidOption
 
 VIEW = "CREATE MATERIALIZED VIEW {} AS SELECT * FROM orders"

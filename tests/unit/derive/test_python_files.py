@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidelock
-from tidelock.derive.files import read_definitions
+from tidelock.derive.definitions.folder import read_definitions
 from tidelock.errors import InvalidDefinition
 from tidelock.model.streams import Definition
 

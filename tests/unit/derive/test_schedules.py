@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidelock.derive.schedules import parse_schedule
 from tidelock.errors import InvalidOption
+from tidelock.model.schedules import parse_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday

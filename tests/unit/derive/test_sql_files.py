@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.derive.defined import Defined
-from tidelock.derive.files import read_definitions
+from tidelock.derive.definitions.folder import read_definitions
+from tidelock.derive.definitions.written import Defined
 from tidelock.errors import InvalidDefinition
 from tidelock.model.streams import Definition
 
@@ -54,11 +54,11 @@ def test_every_line_of_a_query_knows_its_line_in_the_file(folder: Path) -> None:
     found = one(folder, text)
     lines = text.splitlines()
     for number, line in enumerate(found.definition.query.splitlines()[1:-1], start=2):
-        place = found.place(number)
+        place = found.file_line(number)
         words = line.replace("`v` AS (", "").strip(" (),")
         assert words in lines[place.line - 1]
-    assert len(found.places) == found.definition.query.count("\n") + 1
-    assert found.place(99).line == found.line
+    assert len(found.file_lines) == found.definition.query.count("\n") + 1
+    assert found.file_line(99).line == found.line
 
 
 @pytest.mark.parametrize(

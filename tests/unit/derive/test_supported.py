@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.derive.sql import functions
-from tidelock.derive.sql.examples import CALLS, FORMS
-from tidelock.derive.supported import document, support_of, support_of_call
+from tidelock.derive.supported.document import document, support_of, support_of_call
+from tidelock.derive.supported.examples import CALLS, FORMS
+from tidelock.model.sql import functions
 
 PAGE = Path(__file__).parents[3] / "docs" / "supported-sql.md"
 
 
 def test_the_page_is_what_the_code_says_now() -> None:
     assert PAGE.read_text("utf-8") == document(), (
-        "run python -m tidelock.derive.supported > docs/supported-sql.md"
+        "run python -m tidelock.derive.supported.document > docs/supported-sql.md"
     )
 
 

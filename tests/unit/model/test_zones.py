@@ -7,7 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.lakes import seed_of
+from tests.support.lakes import seed_of
 
 from tidelock.errors import InvalidOption
 from tidelock.model.zones import instant_of, instants_of, local_times_of, zone_of

@@ -13,8 +13,8 @@ import pytest
 
 from tidelock.errors import DuplicateKey
 from tidelock.model.ddl import parse_schema
-from tidelock.store.checks import check_unique_keys
-from tidelock.store.inputs import read_input
+from tidelock.store.rows.checks import check_unique_keys
+from tidelock.store.rows.inputs import read_input
 
 SINGLE = parse_schema("id BIGINT, n INT", key="id")
 PAIR = parse_schema("a STRING, b INT, n INT", key=["b", "a"])

@@ -7,12 +7,12 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from tests.lakes import seed_of
+from tests.support.lakes import seed_of
 
 from tidelock.errors import CorruptObject, FormatError, NewerFormat
 from tidelock.model.commit import Commit, TableChange, TableState
-from tidelock.store.checksums import stamped, unstamped
-from tidelock.store.records import COMPRESS_ABOVE_BYTES, Record, decode, encode
+from tidelock.store.objects.checksums import stamped, unstamped
+from tidelock.store.objects.records import COMPRESS_ABOVE_BYTES, Record, decode, encode
 
 
 def record(tables: int) -> Record:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelock.store.chunks import rechunk, unsliced_batch, unsliced_table
+from tidelock.store.rows.pieces import rechunk, unsliced_batch, unsliced_table
 
 SIZES = st.lists(st.integers(0, 40), max_size=8)
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.lakes import check_log, collect_all, contents, numbers, rows_of
+from tests.support.lakes import check_log, collect_all, contents, numbers, rows_of
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store.clock import LakeClock
-from tidelock.store.location import locate
+from tidelock.store.log.clock import LakeClock
+from tidelock.store.objects.location import locate
 
 YEAR = timedelta(days=365)
 HOUR = timedelta(hours=1)
@@ -47,7 +47,7 @@ def test_a_writer_whose_clock_is_wrong_dates_commits_by_the_stores(
     uri: str, monkeypatch: pytest.MonkeyPatch, difference: timedelta
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tidelock.store.clock.own_time", off_by(difference))
+        patch.setattr("tidelock.store.log.clock.own_time", off_by(difference))
         with tidelock.open(uri) as wrong:
             write(wrong, 2)
             assert abs(wrong.log()[0].time - datetime.now(UTC)) < timedelta(seconds=5)
@@ -135,6 +135,39 @@ def test_what_is_young_is_kept_although_a_commit_is_of_next_year(
     for version, value in ((2, 1), (3, 2), (4, 3)):
         table = lake.snapshot(version=version).table("events")
         assert rows_of(table) == {(value, value): 1}
+
+
+def test_when_something_was_published_is_known_although_a_commit_is_of_next_year(
+    spoiled: tuple[Lake, list[datetime]],
+) -> None:
+    lake, moments = spoiled
+    head = lake._store.branches.head("main")
+    found = [lake._store.published_at(head, version) for version in range(2, head.version + 1)]
+    assert all(one is not None and one <= moments[-1] for one in found)
+    assert found == sorted(found, key=lambda one: one or moments[-1])
+
+
+def test_what_every_clock_dated_ahead_is_of_no_known_time(uri: str) -> None:
+    with tidelock.open(uri) as lake:
+        misdate(lake, YEAR)
+        write(lake, 2)
+        next_year = time.time() + YEAR.total_seconds()
+        newest = max(Path(uri, "_tidelock", "log", "main").iterdir())
+        os.utime(newest, (next_year, next_year))
+        head = lake._store.branches.head("main")
+        assert lake._store.published_at(head, head.version) is None
+        assert lake._store.published_at(head, head.version - 1) is not None
+
+
+@pytest.mark.parametrize("difference", [YEAR, -YEAR], ids=["ahead", "behind"])
+def test_branches_and_tags_are_dated_by_the_stores_clock(
+    uri: str, monkeypatch: pytest.MonkeyPatch, difference: timedelta
+) -> None:
+    monkeypatch.setattr("tidelock.store.log.clock.own_time", off_by(difference))
+    with tidelock.open(uri) as wrong:
+        write(wrong, 2)
+        for created in (wrong.create_branch("dev").created, wrong.tag("q1").created):
+            assert abs(created - datetime.now(UTC)) < timedelta(seconds=5)
 
 
 def staged_files(uri: str) -> list[Path]:

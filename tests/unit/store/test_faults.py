@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import InvalidOption, ObjectExists, ObjectMissing, StoreUnavailable
-from tidelock.store import faults
-from tidelock.store.faults import Call, FaultyStore, armed, hit, recorded
-from tidelock.store.location import locate
-from tidelock.store.objects import Objects
+from tidelock.store.objects import failpoints
+from tidelock.store.objects.failpoints import armed, hit, recorded
+from tidelock.store.objects.location import locate
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import Call, FaultyStore
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_the_steps_of_a_run_can_be_recorded() -> None:
 
 def run(failpoints: str, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from tidelock.store.faults import hit\n" + script],
+        [sys.executable, "-c", "from tidelock.store.objects.failpoints import hit\n" + script],
         env={**os.environ, "TIDELOCK_FAILPOINTS": failpoints},
         capture_output=True,
         text=True,
@@ -235,11 +236,11 @@ def test_a_process_with_failpoints_that_cannot_be_read_does_not_start() -> None:
 )
 def test_a_failpoint_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="Write name=action"):
-        faults.parse(text)
+        failpoints.parse(text)
 
 
 def test_failpoints_are_read_with_their_arguments() -> None:
-    parsed = faults.parse(" a=kill ;b.c=error@3;d=sleep:0.5@1;e=pause:/tmp/x:y;")
+    parsed = failpoints.parse(" a=kill ;b.c=error@3;d=sleep:0.5@1;e=pause:/tmp/x:y;")
     assert [(p.name, p.action, p.argument, p.only_hit) for p in parsed] == [
         ("a", "kill", "", None),
         ("b.c", "error", "", 3),

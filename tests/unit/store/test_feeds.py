@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lakes import NUMBERS_DDL, Rows, numbers, rows_of
+from tests.support.lakes import NUMBERS_DDL, Rows, numbers, rows_of
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store.feeds import without_pairs
+from tidelock.store.tables.change_reader import without_pairs
 
 
 @pytest.fixture

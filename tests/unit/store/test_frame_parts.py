@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.store.frames import TASK_ROWS_MIN, Part, divide
+from tidelock.store.spark.scan import TASK_ROWS_MIN, FragmentSlice, divide
 
 MILLION = 1_000_000
 
 
-def sizes(fragments: list[tuple[int, int]], groups: tuple[tuple[Part, ...], ...]) -> list[int]:
+def sizes(
+    fragments: list[tuple[int, int]], groups: tuple[tuple[FragmentSlice, ...], ...]
+) -> list[int]:
     rows = dict(fragments)
     return [
         sum((rows[p.fragment] if p.stop is None else p.stop) - p.start for p in group)
@@ -45,7 +47,7 @@ def test_no_task_has_much_more_than_its_share(counts: list[int], tasks: int) -> 
 
 @given(st.lists(st.integers(0, 3 * MILLION), max_size=30), st.integers(1, 64))
 def test_the_last_part_of_every_fragment_is_open_ended(counts: list[int], tasks: int) -> None:
-    last: dict[int, Part] = {}
+    last: dict[int, FragmentSlice] = {}
     for group in divide(list(enumerate(counts)), tasks):
         last.update({part.fragment: part for part in group})
     assert all(part.stop is None for part in last.values())
@@ -53,10 +55,10 @@ def test_the_last_part_of_every_fragment_is_open_ended(counts: list[int], tasks:
 
 def test_one_large_fragment_is_read_by_all_tasks() -> None:
     assert divide([(7, 4 * MILLION)], 4) == (
-        (Part(7, 0, MILLION),),
-        (Part(7, MILLION, 2 * MILLION),),
-        (Part(7, 2 * MILLION, 3 * MILLION),),
-        (Part(7, 3 * MILLION),),
+        (FragmentSlice(7, 0, MILLION),),
+        (FragmentSlice(7, MILLION, 2 * MILLION),),
+        (FragmentSlice(7, 2 * MILLION, 3 * MILLION),),
+        (FragmentSlice(7, 3 * MILLION),),
     )
 
 
@@ -67,11 +69,11 @@ def test_fragments_are_not_cut_where_their_edges_are_near() -> None:
         [0, 1, 2, 3, 4],
         [5, 6, 7, 8, 9],
     ]
-    assert all(part == Part(part.fragment) for group in groups for part in group)
+    assert all(part == FragmentSlice(part.fragment) for group in groups for part in group)
 
 
 def test_a_small_table_is_one_task() -> None:
-    assert divide([(0, 10), (1, 20)], 64) == ((Part(0), Part(1)),)
+    assert divide([(0, 10), (1, 20)], 64) == ((FragmentSlice(0), FragmentSlice(1)),)
 
 
 @pytest.mark.parametrize("fragments", [[], [(0, 0)], [(0, 0), (5, 0)]])

@@ -14,7 +14,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from tests.lakes import (
+from tests.support.lakes import (
     NUMBERS_DDL,
     age,
     check_log,
@@ -29,9 +29,10 @@ from tests.lakes import (
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store.checksums import signed
-from tidelock.store.faults import FaultyStore, armed
-from tidelock.store.objects import Objects
+from tidelock.store.objects.checksums import signed
+from tidelock.store.objects.failpoints import armed
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 
 @pytest.fixture

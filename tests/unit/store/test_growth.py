@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import tidelock
 from tidelock import Lake
-from tidelock.deliver import deltas
-from tidelock.store import keys, numbering, sequences, wanted_keys, writing
-from tidelock.store.keys import find_rows, match_keys, rows_by_id
-from tidelock.store.maintenance import Compaction
-from tidelock.store.numbering import is_among, slabs
-from tidelock.store.operations import Counts, Target
-from tidelock.store.rewriting import Rewritten, rewrite
+from tidelock.deliver.delivery import row_pairs
+from tidelock.store.lookup import by_key, by_sequence, key_numbers, wanted_keys
+from tidelock.store.lookup.by_key import find_rows, match_keys, rows_by_id
+from tidelock.store.lookup.key_numbers import is_among, slabs
+from tidelock.store.staging import staged_tables, writes
+from tidelock.store.staging.operations import Counts, Target
+from tidelock.store.upkeep.maintenance import Compaction
+from tidelock.store.upkeep.rewrite import Rewritten, rewrite
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
 
@@ -70,10 +72,10 @@ def test_keys_are_not_hashed_again_for_every_batch(
 ) -> None:
     count = 60_000
     hashed = Hashed()
-    for module in (numbering, keys):
+    for module in (key_numbers, by_key):
         monkeypatch.setattr(module, "pc", hashed)
         monkeypatch.setattr(module, "PASS_BATCH_ROWS", 256, raising=False)
-    monkeypatch.setattr(numbering, "SLAB_ROWS_MIN", 256)
+    monkeypatch.setattr(key_numbers, "SLAB_ROWS_MIN", 256)
     monkeypatch.setattr(wanted_keys, "KEYS_AT_ONCE", 16_384)
     with filled(tmp_path / "lake", count) as lake:
         dataset = lake.table("t").dataset
@@ -92,8 +94,8 @@ def test_keys_are_not_hashed_again_for_every_batch(
 def test_many_rows_are_found_again_by_their_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "LOOKUP_KEYS_MAX", 10)
-    monkeypatch.setattr(keys, "PASS_BATCH_ROWS", 100)
+    monkeypatch.setattr(by_key, "LOOKUP_KEYS_MAX", 10)
+    monkeypatch.setattr(by_key, "PASS_BATCH_ROWS", 100)
     with filled(tmp_path / "lake", 1000) as lake:
         lake.run(lambda tx: tx.upsert("t", rows(range(0, 1000, 3), 7)))
         dataset = lake.table("t").dataset
@@ -115,7 +117,7 @@ def test_values_are_told_from_others_that_are_in_order() -> None:
 def test_slabs_hold_as_many_rows_as_were_asked_for_unless_those_are_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(numbering, "SLAB_ROWS_MIN", 2)
+    monkeypatch.setattr(key_numbers, "SLAB_ROWS_MIN", 2)
     batches = [pa.record_batch({"a": pa.array([n] * n, pa.int64())}) for n in (3, 0, 1, 4, 2, 5)]
     assert [one.num_rows for one in slabs(batches, 4)] == [4, 4, 7]
     assert [one.num_rows for one in slabs(batches, 100)] == [15]
@@ -172,7 +174,7 @@ def test_a_key_that_an_earlier_append_of_the_transaction_has_is_refused(tmp_path
 def test_a_stream_whose_keys_repeat_far_apart_is_refused_with_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "FEW_ROWS_MAX", 10)
+    monkeypatch.setattr(writes, "FEW_ROWS_MAX", 10)
     monkeypatch.setattr(wanted_keys, "KEYS_AT_ONCE", 16)
     given = [*range(100, 200), 107, *range(300, 320), 113, 107]
     with filled(tmp_path / "lake", 3) as lake:
@@ -226,8 +228,8 @@ def test_rows_whose_sequences_interleave_are_read_in_order_however_many_there_ar
 def test_a_large_commit_is_delivered_in_order_in_as_many_parts_as_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deltas, "LOOKED_UP_ROWS_MIN", 10)
-    monkeypatch.setattr(sequences, "READ_ROWS", 16)
+    monkeypatch.setattr(row_pairs, "LOOKED_UP_ROWS_MIN", 10)
+    monkeypatch.setattr(by_sequence, "READ_ROWS", 16)
     with filled(tmp_path / "lake", 500) as lake:
         before = lake.table("t").dataset
         with lake.transaction() as tx:
@@ -235,12 +237,12 @@ def test_a_large_commit_is_delivered_in_order_in_as_many_parts_as_it_takes(
             tx.delete("t", "id < 50")
         after = lake.table("t").dataset
         state = lake.snapshot().states()["t"]
-        delta = deltas.Delta(lake._store.files.reader(state.id), before, after)
-        parts = list(delta.read(["id", "x"], -1, 10_000))
+        changes = row_pairs.PairedChanges(lake._store.files.reader(state.id), before, after)
+        parts = list(changes.read(["id", "x"], -1, 10_000))
         assert len(parts) > 4
         found = pa.Table.from_batches([batch for batch, _ in parts]).to_pylist()
         places = [place for _, some in parts for place in some.tolist()]
-        assert places == delta.places().tolist()
+        assert places == changes.ordinals().tolist()
         old, new = (
             {
                 row["_rowid"]: (row["id"], row["x"])
@@ -284,3 +286,52 @@ def test_rows_that_go_while_their_fragments_are_rewritten_are_not_there_afterwar
             for one in (now, result)
         )
         assert found == expected
+
+
+def test_changes_of_wide_tables_grow_with_the_columns_and_not_with_their_square(
+    tmp_path: Path,
+) -> None:
+    taken = {}
+    for count in (300, 2400):
+        wide = pa.table({f"c{n}": np.arange(40) for n in range(count)})
+        with tidelock.open(tmp_path / str(count), create=True) as lake:
+            lake.create_table("t", wide.schema)
+            lake.run(lambda tx, rows=wide: tx.append("t", rows))
+            lake.run(lambda tx: tx.delete("t", "c0 % 10 = 7"))
+
+            def read(lake: Lake = lake) -> None:
+                assert lake.changes("t", since=2).read_all().num_rows == 4
+
+            read()
+            taken[count] = min(processor_seconds(read) for _ in range(3))
+    assert taken[2400] < 30 * taken[300]
+
+
+def test_a_table_is_read_by_whoever_speaks_arrow(tmp_path: Path) -> None:
+    with filled(tmp_path / "lake", 100) as lake:
+        assert pa.table(lake.table("t")).equals(lake.table("t").to_arrow())
+        assert polars.DataFrame(lake.table("t"))["id"].sum() == sum(range(100))
+        lake.create_table("copy", SCHEMA)
+        lake.run(lambda tx: tx.append("copy", lake.table("t")))
+        assert lake.table("copy").count() == 100
+
+
+def test_a_transaction_over_many_tables_does_not_look_through_all_of_them_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 40
+    looked: list[str] = []
+    fold, changed = staged_tables.fold, staged_tables.StagedTable.changed.fget
+    assert changed is not None
+
+    def is_changed(staged: Any) -> Any:
+        looked.append(staged.state.name)
+        return changed(staged)
+
+    monkeypatch.setattr(staged_tables, "fold", lambda name: looked.append(name) or fold(name))
+    monkeypatch.setattr(staged_tables.StagedTable, "changed", property(is_changed))
+    with tidelock.open(tmp_path / "lake", create=True) as lake, lake.transaction() as tx:
+        for number in range(count):
+            tx.create_table(f"t{number}", SCHEMA)
+            tx.append(f"t{number}", rows([number]))
+    assert len(looked) <= 12 * count

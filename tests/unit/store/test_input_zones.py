@@ -14,7 +14,7 @@ import pytest
 import tidelock
 from tidelock.errors import WrongType
 from tidelock.model.ddl import parse_schema
-from tidelock.store.inputs import read_input
+from tidelock.store.rows.inputs import read_input
 
 BERLIN = "Europe/Berlin"
 SCHEMA = parse_schema("t TIMESTAMP")

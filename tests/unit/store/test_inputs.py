@@ -25,7 +25,7 @@ from tidelock.errors import (
 )
 from tidelock.model.ddl import parse_schema
 from tidelock.model.schema import TableSchema
-from tidelock.store.inputs import Input, is_spark_frame, read_input
+from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
 
 ORDERS = parse_schema(
     "id BIGINT NOT NULL, name STRING, amount DECIMAL(12,2), at TIMESTAMP", key="id"

@@ -12,7 +12,7 @@ from test_inputs import AT, UTC_TIME, arrow, rows_of
 
 from tidelock.errors import WrongType
 from tidelock.model.ddl import parse_schema
-from tidelock.store.inputs import read_input
+from tidelock.store.rows.inputs import read_input
 
 NAN = float("nan")
 ARROW_FITS: list[tuple[str, pa.Array, list[Any]]] = [

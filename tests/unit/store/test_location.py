@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import InvalidName, InvalidOption
-from tidelock.store.location import locate
+from tidelock.store.objects.location import locate
 
 S3 = {"region": "eu-central-1"}
 
@@ -183,7 +183,7 @@ def test_a_memory_lake_is_shared_by_its_name_within_the_process() -> None:
 
 IN_A_PROCESS = """
 import os, sys, signal
-from tidelock.store.location import locate
+from tidelock.store.objects.location import locate
 folder = locate("memory://lake").lance_uri("tables")
 os.makedirs(folder)
 open(folder + "/data", "w").close()

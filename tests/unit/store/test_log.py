@@ -1,4 +1,4 @@
-"""The commit log: heads, hints, records of several commits, and what is refused."""
+"""The commit log: heads, records of several commits, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from tidelock import errors
 from tidelock.model.commit import BranchRef, Commit, TableChange, TableState, commit_id
-from tidelock.store import layout
-from tidelock.store.faults import FaultyStore
-from tidelock.store.location import locate
-from tidelock.store.log import GROUP_MAX, HINT_EVERY, WALK_MAX, Head, Log
-from tidelock.store.objects import Objects
-from tidelock.store.records import decode, encode
+from tidelock.store.log.log import GROUP_MAX, Head, Log
+from tidelock.store.objects import layout
+from tidelock.store.objects.location import locate
+from tidelock.store.objects.protocol import Objects
+from tidelock.store.objects.records import decode, encode
+from tidelock.testing.faulty_store import FaultyStore
 
 MAIN = BranchRef("main", "main", 1, (), datetime.fromtimestamp(0, UTC), "")
 
@@ -58,9 +58,7 @@ def commits_on(head: Head, count: int) -> tuple[Commit, ...]:
 def fill(log: Log, branch: BranchRef, *groups: int) -> Head:
     head = log.head(branch)
     for count in groups:
-        after = log.append(head, commits_on(head, count))
-        log.leave_hint(head, after)
-        head = after
+        head = log.append(head, commits_on(head, count))
     return head
 
 
@@ -93,33 +91,34 @@ def test_every_version_is_found_whatever_records_hold_it(
         log.commit_at(MAIN, total + 1)
 
 
-def test_a_head_is_found_in_constant_time(objects: FaultyStore) -> None:
-    costs = {}
+def test_a_head_is_found_by_one_list_and_one_get(objects: FaultyStore) -> None:
     log = Log(objects)
     for total in (20, 500):
         head = log.head(MAIN)
         fill(log, MAIN, *(1,) * (total - head.version))
         objects.forget()
         assert Log(objects).head(MAIN).version == total
-        costs[total] = objects.count()
-    assert max(costs.values()) <= HINT_EVERY + 3
+        assert [call.operation for call in objects.calls] == ["keys", "get"]
     objects.forget()
     assert log.head(MAIN).version == 500
-    assert objects.count() == 1
+    assert [call.operation for call in objects.calls] == ["get"]
 
 
-def test_a_lost_or_old_hint_costs_time_and_nothing_else(objects: FaultyStore) -> None:
-    fill(Log(objects), MAIN, *(1,) * 300)
-    key = layout.hint("main")
-    old = objects.get(key)
-    for hint in (None, 1, 250, 9999):
-        objects.delete(key)
-        if hint is not None:
-            objects.put(key, encode({"record": hint, "format": 1}))
+def test_what_one_other_published_is_found_by_three_requests(objects: FaultyStore) -> None:
+    writer, reader = Log(objects), Log(objects)
+    for more in (1, 2, 50):
+        assert reader.head(MAIN).version == fill(writer, MAIN).version
+        total = fill(writer, MAIN, *(1,) * more).version
         objects.forget()
-        assert Log(objects).head(MAIN).version == 300
-        assert objects.count() < WALK_MAX + 10
-    objects.put(key, old)
+        assert reader.head(MAIN).version == total
+        assert objects.count() <= 3
+
+
+def test_names_that_are_no_records_are_passed_over(objects: Objects) -> None:
+    fill(Log(objects), MAIN, 1, 1)
+    for name in ("zzz.json", "readme.txt", "99999.json", "99999999999999999999.txt"):
+        objects.put(f"{layout.LOG}/main/{name}", b"")
+    assert Log(objects).head(MAIN).version == 2
 
 
 @pytest.mark.parametrize("told", [0, 1, 20, 45, 50, 51, 9999])
@@ -137,12 +136,6 @@ def test_what_others_published_is_found_whatever_they_tell_of_it(
     assert [commit.version for commit in reader.walk(MAIN, 50)] == list(range(50, 0, -1))
 
 
-def test_a_hint_that_cannot_be_left_does_not_matter(objects: FaultyStore) -> None:
-    objects.fail_next("put", key_contains="hints", times=100)
-    fill(Log(objects), MAIN, *(1,) * 20)
-    assert Log(objects).head(MAIN).version == 20
-
-
 def test_of_two_that_append_one_wins(objects: Objects) -> None:
     one, other = Log(objects), Log(objects)
     head = one.head(MAIN)
@@ -152,7 +145,7 @@ def test_of_two_that_append_one_wins(objects: Objects) -> None:
     assert other.head(MAIN).version == 3
 
 
-def test_a_record_is_ours_only_when_it_holds_our_very_commits(objects: Objects) -> None:
+def test_a_record_is_ours_when_it_holds_our_commits(objects: Objects) -> None:
     one, other = Log(objects), Log(objects)
     head = one.head(MAIN)
     ours = commits_on(head, 2)
@@ -162,7 +155,10 @@ def test_a_record_is_ours_only_when_it_holds_our_very_commits(objects: Objects) 
     assert found is not None
     assert found[0].version == 2
     assert found[1] == ours
-    assert other.record_if_ours(head, commits_on(head, 1)) is None
+    alone = other.record_if_ours(head, commits_on(head, 1))
+    assert alone is not None
+    assert (alone[0].version, alone[0].tables["t"].rows, alone[1]) == (1, 1, ours[:1])
+    assert other.record_if_ours(head, commits_on(head, 3)) is None
 
 
 def test_a_fork_reads_its_origin_and_then_itself(objects: Objects) -> None:
@@ -170,8 +166,10 @@ def test_a_fork_reads_its_origin_and_then_itself(objects: Objects) -> None:
     fill(log, MAIN, 5, 1, 4)
     created = datetime.now(UTC)
     child = BranchRef("dev", "dev-1", 1, (("main", 3),), created, "ada")
-    fill(log, child, 2, 3)
     grandchild = BranchRef("deep", "deep-1", 1, (("main", 3), ("dev-1", 6)), created, "ada")
+    for branch in (child, grandchild):
+        objects.put_new(layout.branch(branch.name, 1), encode(branch))
+    fill(log, child, 2, 3)
     fill(log, grandchild, 1)
     fresh = Log(objects)
     homes = [commit.id.rpartition("-")[0] for commit in fresh.walk(grandchild, 7)]

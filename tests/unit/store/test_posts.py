@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tidelock.store import processes
-from tidelock.store.objects import LocalObjects, Objects
-from tidelock.store.posts import Post
-from tidelock.store.processes import has_died, own_process
+from tidelock.store.leases import processes, single_holder
+from tidelock.store.leases.processes import has_died, own_process
+from tidelock.store.leases.single_holder import Post
+from tidelock.store.objects.local import LocalObjects
+from tidelock.store.objects.protocol import ObjectInfo, Objects
 
 LEASE_SECONDS = 3600.0
 
@@ -26,8 +27,8 @@ def objects(tmp_path: Path) -> Objects:
 def held_by(objects: Objects, code: str) -> None:
     """Let another process take a post and end as its code says."""
     program = (
-        "import os, sys; from tidelock.store.objects import LocalObjects;"
-        "from tidelock.store.posts import Post;"
+        "import os, sys; from tidelock.store.objects.local import LocalObjects;"
+        "from tidelock.store.leases.single_holder import Post;"
         f"assert Post(LocalObjects({objects.uri!r}), 'p', {LEASE_SECONDS}).take() is None;"
         f"{code}"
     )
@@ -70,3 +71,23 @@ def test_a_process_that_ended_and_was_not_waited_for_has_died() -> None:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert has_died(name)
+
+
+def test_whoever_is_suspended_while_it_renews_has_lost_its_post(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr(single_holder, "boot_seconds", lambda: seconds[0])
+    post = Post(objects, "p", lease_seconds=10)
+    assert post.take() is None
+    assert post.renew()
+    look = Post._newest
+
+    def look_and_sleep(self: Post) -> ObjectInfo | None:
+        found = look(self)
+        seconds[0] += 20
+        return found
+
+    monkeypatch.setattr(Post, "_newest", look_and_sleep)
+    assert not post.renew()
+    assert not post.is_held()

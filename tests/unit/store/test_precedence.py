@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tidelock
-from tidelock.store import precedence as module
-from tidelock.store.location import locate
-from tidelock.store.precedence import Precedence
-from tidelock.store.turns import Turns
+from tidelock.store.log import precedence as module
+from tidelock.store.log.precedence import Precedence
+from tidelock.store.log.turns import Turns
+from tidelock.store.objects.location import locate
 
 
 def test_deletes_are_published_while_others_append_all_the_time(tmp_path: Path) -> None:

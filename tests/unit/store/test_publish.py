@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lakes import NUMBERS_DDL, check_log, contents, numbers, rows_of, streamed
+from tests.support.lakes import NUMBERS_DDL, check_log, contents, numbers, rows_of, streamed
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.store.faults import FaultyStore, armed
-from tidelock.store.objects import Objects
+from tidelock.store.objects.failpoints import armed
+from tidelock.store.objects.protocol import Objects
+from tidelock.testing.faulty_store import FaultyStore
 
 THREADS = 8
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from tidelock.errors import InvalidExpression, TableNotFound
-from tidelock.model.expressions import parse_filter
-from tidelock.model.query import QueryPlan, TableRead, plan_query
 from tidelock.model.schema import Column, TableSchema
-from tidelock.store.query import bind
+from tidelock.model.sql.expressions import parse_filter
+from tidelock.model.sql.reads import QueryReads, TableRead, find_reads
+from tidelock.store.spark.query import bind
 
 
 def schema(*names: str) -> TableSchema:
@@ -27,8 +27,8 @@ def translate(text: str, table: TableSchema) -> str | None:
     return parse_filter(text, table).lance
 
 
-def plan(text: str) -> QueryPlan:
-    return plan_query(text, SCHEMAS, translate)
+def plan(text: str) -> QueryReads:
+    return find_reads(text, SCHEMAS, translate)
 
 
 def reads(text: str) -> dict[str, TableRead]:

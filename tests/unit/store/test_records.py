@@ -10,8 +10,8 @@ import sys
 READERS = """
 import sys, threading
 from dataclasses import make_dataclass
-from tidelock.store.checksums import signed
-from tidelock.store.records import decode
+from tidelock.store.objects.checksums import signed
+from tidelock.store.objects.records import decode
 sys.setswitchinterval(1e-6)
 
 def read(kind, start):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lakes import check_log, contents, copy_lake, numbers
+from tests.support.lakes import check_log, contents, copy_lake, numbers
 
 import tidelock
 from tidelock import Lake, errors

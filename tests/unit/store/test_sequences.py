@@ -13,8 +13,8 @@ import pytest
 
 import tidelock
 from tidelock import Lake
-from tidelock.store import sequences
-from tidelock.store.sequences import (
+from tidelock.store.lookup import by_sequence
+from tidelock.store.lookup.by_sequence import (
     NOTHING,
     SEQUENCE,
     find_stretches,
@@ -22,7 +22,7 @@ from tidelock.store.sequences import (
     read_rows,
     sequences_in,
 )
-from tidelock.store.tables import Dataset
+from tidelock.store.tables.fragments import Dataset
 
 DDL = "id BIGINT NOT NULL, x BIGINT"
 
@@ -69,7 +69,7 @@ def check(dataset: Dataset, chance: random.Random) -> None:
 def test_rows_are_found_by_sequence_whatever_the_table_went_through(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequences, "READ_ROWS", 7)
+    monkeypatch.setattr(by_sequence, "READ_ROWS", 7)
     chance = random.Random(seed)
     with tidelock.open(tmp_path / "lake", create=True) as lake:
         lake.create_table("t", DDL, key="id")
@@ -133,4 +133,4 @@ def test_rows_of_any_size_are_read_a_few_at_a_time(tmp_path: Path) -> None:
             for batch in read_rows(dataset, find_stretches(dataset), NOTHING, 63, ["id", "x"])
         ]
         assert len(sizes) >= 4
-        assert max(sizes) <= 2 * sequences.READ_BYTES
+        assert max(sizes) <= 2 * by_sequence.READ_BYTES

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tidelock
-from tidelock.store import layout
-from tidelock.store.location import locate
-from tidelock.store.turns import WAIT_SECONDS_MAX, WAITERS_MAX, Turns
+from tidelock.store.log.turns import WAIT_SECONDS_MAX, WAITERS_MAX, Turns
+from tidelock.store.objects import layout
+from tidelock.store.objects.location import locate
 
 
 @pytest.fixture

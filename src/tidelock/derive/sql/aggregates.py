@@ -15,12 +15,15 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from tidelock.derive.sql.building import check_local, type_of, with_columns
+from tidelock.derive.algebra.builders import type_of
+from tidelock.derive.algebra.operators import Aggregate, GroupingSets, Measure, Operator
 from tidelock.derive.sql.calls import called, is_aggregate
-from tidelock.derive.sql.functions import CANONICAL, UNSETTLED
-from tidelock.derive.sql.operators import Aggregate, GroupingSets, Measure, Operator
-from tidelock.derive.sql.predicates import has_query
-from tidelock.derive.sql.reading import (
+from tidelock.derive.sql.columns import check_local, with_columns
+from tidelock.derive.sql.scopes import Planning, Relation
+from tidelock.errors import InvalidExpression
+from tidelock.model.sql.functions import CANONICAL, OF_ARGUMENT_TYPE, RESULT_TYPES, UNSETTLED
+from tidelock.model.sql.predicates import has_query
+from tidelock.model.sql.trees import (
     bare,
     column,
     columns_of,
@@ -29,8 +32,6 @@ from tidelock.derive.sql.reading import (
     rewrite,
     text_of,
 )
-from tidelock.derive.sql.scopes import Planning, Relation
-from tidelock.errors import InvalidExpression
 
 
 @dataclass(frozen=True)
@@ -218,8 +219,8 @@ def measure(planning: Planning, node: exp.Expr) -> Measure:
     condition = next(
         (one.expression.this for one in node.walk() if isinstance(one, exp.Filter)), None
     )
-    type_ = "BIGINT" if function in ("count", "count_if") else None
-    if function in ("min", "max") and only is not None:
+    type_ = RESULT_TYPES.get(function)
+    if function in OF_ARGUMENT_TYPE and only is not None:
         type_ = type_of(only, planning.types)
     return Measure(
         planning.fresh(type_),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from tidelock.derive.sql.functions import AGGREGATES, GENERATORS
-from tidelock.derive.sql.reading import function_name, outside_queries
+from tidelock.model.sql.functions import AGGREGATES, GENERATORS
+from tidelock.model.sql.trees import function_name, outside_queries
 
 WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidelock.derive.sql.aggregates import Grouping, aggregate
-from tidelock.derive.sql.building import (
-    check_local,
-    conjunction,
-    filtered,
-    is_same_type,
-    passing,
-    type_of,
-    with_columns,
-)
-from tidelock.derive.sql.functions import NULL_OF_NOTHING, OF_NOTHING
-from tidelock.derive.sql.operators import (
+from tidelock.derive.algebra.builders import conjunction, filtered, is_same_type, passing, type_of
+from tidelock.derive.algebra.operators import (
     Aggregate,
     Distinct,
     Join,
@@ -33,11 +23,14 @@ from tidelock.derive.sql.operators import (
     OuterJoin,
     Select,
 )
-from tidelock.derive.sql.predicates import pairing
+from tidelock.derive.sql.aggregates import Grouping, aggregate
+from tidelock.derive.sql.columns import check_local, with_columns
 from tidelock.derive.sql.properties import is_one_row, is_row_at_most, keys, required
-from tidelock.derive.sql.reading import column, columns_of, expression, substitute, text_of
 from tidelock.derive.sql.scopes import Planning, Relation
 from tidelock.errors import InvalidExpression
+from tidelock.model.sql.functions import NULL_OF_NOTHING, OF_NOTHING
+from tidelock.model.sql.predicates import pairing
+from tidelock.model.sql.trees import column, columns_of, expression, substitute, text_of
 
 
 @dataclass(frozen=True)

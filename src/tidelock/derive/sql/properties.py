@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from tidelock.derive.sql.building import INTEGERS
-from tidelock.derive.sql.operators import (
+from tidelock.derive.algebra.builders import INTEGERS
+from tidelock.derive.algebra.operators import (
     Aggregate,
     Condition,
     Distinct,
@@ -25,10 +25,10 @@ from tidelock.derive.sql.operators import (
     Top,
     Window,
 )
-from tidelock.derive.sql.predicates import conjuncts, sides
-from tidelock.derive.sql.reading import expression
 from tidelock.derive.sql.scopes import Planning
 from tidelock.model.names import fold
+from tidelock.model.sql.predicates import conjuncts, sides
+from tidelock.model.sql.trees import expression
 
 Keys = frozenset[frozenset[str]]
 NONE: Keys = frozenset()

@@ -16,11 +16,15 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from sqlglot import exp
 
+from tidelock.derive.algebra.operators import Operator
 from tidelock.derive.sql.calls import is_inside_aggregate
-from tidelock.derive.sql.functions import CLOCK, SURROUNDINGS, why_refused
-from tidelock.derive.sql.operators import Operator
-from tidelock.derive.sql.reading import (
-    Source,
+from tidelock.derive.sql.view import Obstacle
+from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
+from tidelock.model.names import fold, suggest
+from tidelock.model.schema import TableSchema
+from tidelock.model.sql.functions import CLOCK, SURROUNDINGS, why_refused
+from tidelock.model.sql.text import QueryText
+from tidelock.model.sql.trees import (
     bare,
     column,
     function_name,
@@ -29,10 +33,6 @@ from tidelock.derive.sql.reading import (
     text_of,
     wrapped,
 )
-from tidelock.derive.sql.view import Obstacle
-from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
-from tidelock.model.names import fold, suggest
-from tidelock.model.schema import TableSchema
 
 
 class Refused(Exception):
@@ -91,11 +91,11 @@ class KeepRows(Protocol):
 class Planning:
     """What the planning of one query shares: its text, the schemas, and a supply of names."""
 
-    source: Source
+    text: QueryText
     schemas: Mapping[str, TableSchema]
     plan_query: PlanQuery
     keep_rows: KeepRows
-    """Both given by parsing.py, which knows all of the syntax."""
+    """Both given by query.py, which knows all of the syntax."""
     types: dict[str, str] = field(default_factory=dict)
     """The types of columns of operators, as far as they are known."""
     notes: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Planning:
         while True:
             self._last += 1
             name = f"c{self._last}"
-            if name not in self.source.words:
+            if name not in self.text.words:
                 break
         if type_ is not None:
             self.types[name] = type_
@@ -123,7 +123,7 @@ class Planning:
     def obstacle(self, node: exp.Expr, reason: str) -> Obstacle:
         shown = text_of(substitute(node, self.written))
         shown = shown if len(shown) <= 80 else shown[:79] + "…"
-        return Obstacle(reason, shown, *self.source.place_of(node))
+        return Obstacle(reason, shown, *self.text.place_of(node))
 
     def refuse(self, node: exp.Expr, reason: str) -> NoReturn:
         raise Refused(self.obstacle(node, reason))
@@ -135,7 +135,7 @@ class Planning:
     def error(
         self, kind: type[TidelockError], node: exp.Expr, message: str, **evidence: object
     ) -> TidelockError:
-        return self.source.error(kind, self.source.place_of(node), message, **evidence)
+        return self.text.error(kind, self.text.place_of(node), message, **evidence)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidelock.derive.sql.reading import bare, column
 from tidelock.derive.sql.scopes import Planning, Relation, Scope, Visible, translate
 from tidelock.errors import ColumnNotFound, InvalidExpression
 from tidelock.model.names import fold, suggest
+from tidelock.model.sql.trees import bare, column
 
 
 @dataclass(frozen=True)

@@ -13,26 +13,27 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from tidelock.derive.algebra.builders import is_same_type, passing, type_of
+from tidelock.derive.algebra.operators import Distinct, Named, Operator, Select
 from tidelock.derive.sql.aggregates import Grouping, aggregate
-from tidelock.derive.sql.building import is_same_type, named, passing, type_of, with_columns
 from tidelock.derive.sql.calls import has_aggregate, has_window, is_generator
-from tidelock.derive.sql.grouping import plan_grouping
-from tidelock.derive.sql.operators import Distinct, Named, Operator, Select
-from tidelock.derive.sql.ordering import Limit, limit_of, order_nodes, take
-from tidelock.derive.sql.predicates import conjuncts, has_query, pairing
-from tidelock.derive.sql.reading import bare, column, columns_of, rewrite
+from tidelock.derive.sql.columns import named, with_columns
+from tidelock.derive.sql.from_clause import generate, with_ctes
+from tidelock.derive.sql.group_by import plan_grouping
+from tidelock.derive.sql.order_by import Limit, limit_of, order_nodes, take
 from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
 from tidelock.derive.sql.selections import Item, item_tree, select_items
-from tidelock.derive.sql.sources import generate, with_ctes
 from tidelock.derive.sql.subqueries import keep, lift, plan_rows
 from tidelock.derive.sql.windows import named_windows, plan_windows, with_windows_named
 from tidelock.errors import InvalidExpression
 from tidelock.model.names import fold
+from tidelock.model.sql.predicates import conjuncts, has_query, pairing
+from tidelock.model.sql.trees import bare, column, columns_of, rewrite
 
-_SOURCE_PARTS = ("with_", "hint", "from_", "joins", "laterals", "where")
+_ROW_PARTS = ("with_", "hint", "from_", "joins", "laterals", "where")
 _GROUP_PARTS = ("group", "having", "windows", "qualify", "expressions", "distinct")
 _ORDER_PARTS = ("order", "limit", "offset", "sort", "cluster", "distribute")
-_KNOWN_PARTS = frozenset((*_SOURCE_PARTS, *_GROUP_PARTS, *_ORDER_PARTS))
+_KNOWN_PARTS = frozenset((*_ROW_PARTS, *_GROUP_PARTS, *_ORDER_PARTS))
 
 
 @dataclass

@@ -24,13 +24,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidelock.derive.sql.building import (
-    check_local,
-    check_scalar,
-    filtered,
-    with_columns,
-)
+from tidelock.derive.algebra.builders import filtered
 from tidelock.derive.sql.calls import has_aggregate, has_window, is_generator
+from tidelock.derive.sql.columns import check_local, check_scalar, with_columns
 from tidelock.derive.sql.decorrelation import (
     Inner,
     aggregated,
@@ -41,18 +37,18 @@ from tidelock.derive.sql.decorrelation import (
     partners,
     single,
 )
-from tidelock.derive.sql.predicates import conjuncts, has_query
-from tidelock.derive.sql.reading import (
+from tidelock.derive.sql.from_clause import plan_from, with_ctes
+from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
+from tidelock.derive.sql.selections import item_tree, select_items
+from tidelock.errors import InvalidExpression
+from tidelock.model.sql.predicates import conjuncts, has_query
+from tidelock.model.sql.trees import (
     bare,
     column,
     columns_of,
     outside_queries,
     rewrite,
 )
-from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
-from tidelock.derive.sql.selections import item_tree, select_items
-from tidelock.derive.sql.sources import plan_from, with_ctes
-from tidelock.errors import InvalidExpression
 
 
 def plan_rows(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelock.derive.sql.functions import THE_TIME
-from tidelock.derive.sql.operators import Operator
+from tidelock.derive.algebra.operators import Operator
 from tidelock.errors import TidelockError
+from tidelock.model.sql.functions import THE_TIME
 
 
 @dataclass(frozen=True)

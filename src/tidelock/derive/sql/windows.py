@@ -12,10 +12,15 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from tidelock.derive.algebra.operators import Named, Window
 from tidelock.derive.sql.aggregates import settled
-from tidelock.derive.sql.building import check_local, with_columns
 from tidelock.derive.sql.calls import called
-from tidelock.derive.sql.functions import (
+from tidelock.derive.sql.columns import check_local, with_columns
+from tidelock.derive.sql.properties import keys
+from tidelock.derive.sql.scopes import Planning, Relation
+from tidelock.errors import InvalidExpression
+from tidelock.model.names import fold
+from tidelock.model.sql.functions import (
     AGGREGATES,
     CANONICAL,
     PEERLESS,
@@ -23,13 +28,8 @@ from tidelock.derive.sql.functions import (
     RANKING,
     UNSETTLED,
 )
-from tidelock.derive.sql.operators import Named, Window
-from tidelock.derive.sql.predicates import has_query
-from tidelock.derive.sql.properties import keys
-from tidelock.derive.sql.reading import column, columns_of, function_name, rewrite, text_of
-from tidelock.derive.sql.scopes import Planning, Relation
-from tidelock.errors import InvalidExpression
-from tidelock.model.names import fold
+from tidelock.model.sql.predicates import has_query
+from tidelock.model.sql.trees import column, columns_of, function_name, rewrite, text_of
 
 _CHOOSING = frozenset({"first", "last", "first_value", "last_value", "any_value", "nth_value"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelock.derive.sql.operators import (
+from tidelock.derive.algebra.operators import (
     Aggregate,
     Anti,
     Distinct,
@@ -22,7 +22,7 @@ from tidelock.derive.sql.operators import (
     Window,
     inputs,
 )
-from tidelock.derive.sql.parsing import parse_view
+from tidelock.derive.sql.query import parse_view
 from tidelock.derive.sql.view import View
 from tidelock.model.ddl import parse_schema
 

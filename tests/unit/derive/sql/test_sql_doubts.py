@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.derive.sql.outlines import SCHEMAS, read, shape
 
-from tidelock.derive.sql.operators import Aggregate, scans, walk
-from tidelock.derive.sql.parsing import parse_view, read_view
-from tidelock.derive.sql.reading import Source, _refuse_lost_words, read_query
+from tidelock.derive.algebra.operators import Aggregate, scans, walk
+from tidelock.derive.sql.query import parse_view, read_view
 from tidelock.errors import InvalidExpression, TableNotFound
 from tidelock.model.ddl import parse_schema
+from tidelock.model.sql.text import QueryText
+from tidelock.model.sql.trees import _refuse_lost_words, read_query
 
 DOUBTFUL = [
     "SELECT id FROM customers WHERE nosuch = 1",
@@ -75,7 +76,7 @@ def test_a_word_that_nothing_follows_is_a_name(word: str) -> None:
     ],
 )
 def test_a_struct_is_named_after_what_is_written_in_it(call: str, names: list[str]) -> None:
-    text = read_query(Source(f"SELECT {call} AS s FROM customers c")).sql("spark")
+    text = read_query(QueryText(f"SELECT {call} AS s FROM customers c")).sql("spark")
     assert "NAMED_STRUCT" in text.upper() or "STRUCT(" not in text.upper()
     for name in names:
         assert f"'{name}'" in text
@@ -135,9 +136,11 @@ def test_no_word_of_a_query_is_lost() -> None:
         "SELECT all, name FROM customers",
         "SELECT id FROM customers WHERE name LIKE 'x'",
     ):
-        read_query(Source(query))
+        read_query(QueryText(query))
     with pytest.raises(InvalidExpression, match="not understood"):
-        _refuse_lost_words(Source("SELECT id, name FROM t"), read_query(Source("SELECT id FROM t")))
+        _refuse_lost_words(
+            QueryText("SELECT id, name FROM t"), read_query(QueryText("SELECT id FROM t"))
+        )
 
 
 def test_a_column_may_be_called_as() -> None:
@@ -154,3 +157,31 @@ def test_a_column_may_be_called_as() -> None:
 
 def test_what_cannot_be_read_back_is_a_doubt() -> None:
     assert read_view("SELECT call(id) AS q FROM customers", SCHEMAS).obstacles
+
+
+def test_all_as_a_name_in_group_by_is_no_grouping_by_all() -> None:
+    schemas = {"t": parse_schema("`all` INT, b INT")}
+    for query in (
+        "SELECT count(*) AS n FROM t GROUP BY all",
+        "SELECT count(*) AS n FROM t GROUP BY all, b",
+    ):
+        view = parse_view(query, schemas)
+        assert "all is a name" in view.obstacles[0].reason
+
+
+def test_the_name_of_a_lateral_view_keeps_its_words() -> None:
+    schemas = {"t": parse_schema("a INT")}
+    query = "SELECT `x y`.m AS v FROM t LATERAL VIEW explode(array(a)) `x y` AS m"
+    assert parse_view(query, schemas).root is not None
+
+
+def test_all_in_backticks_is_a_column_to_order_by() -> None:
+    schemas = {"t": parse_schema("`all` INT, b INT")}
+    for query in (
+        "SELECT `all`, b FROM t ORDER BY `all`, b LIMIT 2",
+        "SELECT rank() OVER (PARTITION BY b ORDER BY `all`) AS r FROM t",
+        "SELECT rank() OVER (PARTITION BY b ORDER BY all) AS r FROM t",
+    ):
+        assert parse_view(query, schemas).root is not None
+    (obstacle,) = parse_view("SELECT `all`, b FROM t ORDER BY ALL LIMIT 2", schemas).obstacles
+    assert "ORDER BY ALL" in obstacle.reason

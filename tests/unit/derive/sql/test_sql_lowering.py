@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.derive.sql.outlines import outline, tree
 
-from tidelock.derive.sql.checking import is_core
-from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.operators import Aggregate, Generate, Join, Merge, Operator, walk
+from tidelock.derive.algebra.core import lower
+from tidelock.derive.algebra.laws import is_core
+from tidelock.derive.algebra.operators import Aggregate, Generate, Join, Merge, Operator, walk
 
 
 def core(query: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.derive.sql.outlines import read, shape, tree
 
-from tidelock.derive.sql.operators import Aggregate, Join, Select, Top, Window, scans, walk
+from tidelock.derive.algebra.operators import Aggregate, Join, Select, Top, Window, scans, walk
 
 
 def only(query: str, kind: type) -> object:

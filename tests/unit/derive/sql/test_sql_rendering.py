@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlglot import parse_one
 from tests.unit.derive.sql.outlines import read, tree
 
-from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.operators import Scan, Select
-from tidelock.derive.sql.rendering import render
+from tidelock.derive.algebra.core import lower
+from tidelock.derive.algebra.operators import Scan, Select
+from tidelock.derive.algebra.spark_sql import render
 
 
 def test_a_query_is_rendered_step_by_step_under_its_visible_names() -> None:

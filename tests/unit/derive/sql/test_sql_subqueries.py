@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.derive.sql.outlines import shape, tree
 
-from tidelock.derive.sql.operators import OuterJoin, Select, walk
+from tidelock.derive.algebra.operators import OuterJoin, Select, walk
 
 
 def test_in_and_exists_are_semi_joins_on_their_equalities() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.tpch.tables import schemas
 
-from tidelock.derive.sql.checking import is_core
-from tidelock.derive.sql.lowering import lower
-from tidelock.derive.sql.operators import Aggregate, Join, OuterJoin, scans, walk
-from tidelock.derive.sql.parsing import parse_view
+from tidelock.derive.algebra.core import lower
+from tidelock.derive.algebra.laws import is_core
+from tidelock.derive.algebra.operators import Aggregate, Join, OuterJoin, scans, walk
+from tidelock.derive.sql.query import parse_view
 
 QUERIES = sorted((Path(__file__).parents[3] / "tpch" / "queries").glob("q*.sql"))
 

@@ -1,0 +1,1 @@
+"""How values are shown: to people as text, to programs as JSON."""

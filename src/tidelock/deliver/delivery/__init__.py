@@ -1,0 +1,1 @@
+"""One tick of one sink: planned, sent, settled."""

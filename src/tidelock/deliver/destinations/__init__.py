@@ -1,0 +1,1 @@
+"""Where sinks deliver to: the protocol, and one file or folder for each kind."""

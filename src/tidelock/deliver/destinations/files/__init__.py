@@ -1,0 +1,1 @@
+"""Files as a destination: objects with rows, and a manifest that lists them."""

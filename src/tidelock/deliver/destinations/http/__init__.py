@@ -1,0 +1,1 @@
+"""HTTP as a destination."""

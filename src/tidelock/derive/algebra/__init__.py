@@ -1,0 +1,1 @@
+"""The operators of a query, their laws, and SQL made from them."""

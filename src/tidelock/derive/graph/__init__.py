@@ -1,0 +1,1 @@
+"""Who is computed from whom, what moves together, and when."""

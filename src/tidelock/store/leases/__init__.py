@@ -1,0 +1,1 @@
+"""Who is at work: leases, intents, holds, and what becomes of what the dead left."""

@@ -1,0 +1,1 @@
+"""Finding rows: by key, by where they lie, by sequence."""

@@ -1,0 +1,1 @@
+"""Rows on their way in: users' values made into exactly a table's types, or refused."""

@@ -1,0 +1,97 @@
+"""Staging what an engine found to differ: the operation that takes rows out and puts others in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from lance.fragment import FragmentMetadata
+from pyroaring import BitMap
+
+from tidelock.errors import BrokenInvariant
+from tidelock.store.lookup.by_key import rows_by_id
+from tidelock.store.lookup.key_numbers import is_among
+from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
+from tidelock.store.spark.differences import write_difference
+from tidelock.store.spark.stage import frame_target
+from tidelock.store.staging.operations import Counts, Target
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.table import Table
+from tidelock.store.tables.datasets import TableFiles
+from tidelock.store.tables.file_sums import data_files
+from tidelock.store.tables.fragments import Addresses, Dataset, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class FrameReplacement:
+    """Rows that leave, as marks on the fragments of a pin, and rows that come, as fragments; the
+    first `replaced` of these have the ids of rows that leave."""
+
+    marks: Mapping[int, bytes]
+    fragments: Sequence[FragmentMetadata]
+    added: int
+    replaced: int
+    found_at: int
+    survives_data_changes: bool = False
+
+    @property
+    def removed(self) -> int:
+        return sum(len(BitMap.deserialize(marks)) for marks in self.marks.values())
+
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        addresses = self._addresses()
+        removed = len(addresses)
+        if base.version != self.found_at:
+            # After maintenance, which moved rows and changed none.
+            ids = _ids_at(files.open(target.id, self.found_at), addresses)
+            addresses = rows_by_id(base, ids)
+        if len(addresses) != removed:
+            raise BrokenInvariant(
+                f"{removed} rows of {target.name!r} were to leave, and {len(addresses)} were found "
+                "again after maintenance."
+            )
+        counts.updated += self.replaced
+        counts.deleted += removed - self.replaced
+        counts.inserted += self.added - self.replaced
+        return files.replace_rows(target.id, base, addresses, self.fragments)
+
+    def _addresses(self) -> Addresses:
+        parts = [
+            np.array(BitMap.deserialize(marks).to_array(), dtype=np.uint64)
+            + np.uint64(fragment << 32)
+            for fragment, marks in sorted(self.marks.items())
+        ]
+        return np.concatenate(parts) if parts else np.array([], dtype=np.uint64)
+
+
+def _ids_at(dataset: Dataset, addresses: Addresses) -> Addresses:
+    """The ids of the rows at these addresses, which are sorted."""
+    scanner = dataset.scanner(
+        columns=[], with_row_id=True, with_row_address=True, batch_size=PASS_BATCH_ROWS
+    )
+    found = []
+    for batch in scanner.to_batches():
+        mask = is_among(numbers(batch.column("_rowaddr")), addresses)
+        found.append(numbers(batch.column("_rowid"))[mask])
+    return np.concatenate(found) if found else addresses[:0]
+
+
+def replace_frame(view: Table, staged: StagedTable, frame: DataFrame) -> FrameReplacement | None:
+    """Write a difference (`differences.py`) and stage it, unless there is none. None if it
+    does not say of every row that leaves where it is."""
+    written = write_difference(frame, frame_target(view))
+    if written.missing:
+        return None
+    fragments = [FragmentMetadata.from_json(text) for text in written.fragments]
+    view.files.sums.note(view.state.id, data_files(fragments))
+    operation = FrameReplacement(
+        written.marks, fragments, written.added, written.replaced, view.dataset.version
+    )
+    if fragments or written.marks:
+        staged.add(operation)
+    return operation

@@ -1,0 +1,349 @@
+"""Staging Spark frames: the executors write fragments, the driver stages what they wrote.
+
+Owns: how a frame becomes an append, an upsert or an overwrite, and how an update or a delete that
+only Spark can evaluate finds its rows. Rows stay on the executors; keys (for a small frame), row
+ids and addresses come to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, RowIdSequence
+
+from tidelock.errors import WrongType
+from tidelock.model.names import quote
+from tidelock.model.sql.expressions import Assignment
+from tidelock.model.types import type_name
+from tidelock.store.lookup.by_key import match_keys, rows_by_id
+from tidelock.store.lookup.wanted_keys import StagedKeys
+from tidelock.store.rows.refusals import OFFENDERS_MAX
+from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, FrameSource, scan_frame
+from tidelock.store.spark.sessions import could_not, engine_errors
+from tidelock.store.spark.write import (
+    FrameTarget,
+    WrittenFragment,
+    write_frame,
+    write_rewritten_frame,
+)
+from tidelock.store.staging.operations import (
+    Append,
+    Counts,
+    Mutation,
+    Overwrite,
+    Target,
+    added_fragments,
+    duplicate_key,
+    key_present,
+    refuse_present,
+)
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.staging.unique_keys import refuse_repeated
+from tidelock.store.table import Engine, Table
+from tidelock.store.tables.datasets import TableFiles
+from tidelock.store.tables.file_sums import data_files
+from tidelock.store.tables.fragments import Addresses, Dataset, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER_KEYS_MAX = 100_000
+"""Up to this many rows, a frame's keys are looked up by the driver, through the key index."""
+
+
+def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
+    fragments = _write(view, frame)
+    if not fragments:
+        return
+    if not staged.state.key:
+        staged.add(Append(fragments=fragments))
+        return
+    source = _Source.of(view, staged.target, fragments)
+    source.refuse_duplicates()
+    source.refuse_present_in(view.dataset)
+    staged.add(Append(fragments=fragments, keys=[source.keys], checked_pin=view.dataset.version))
+
+
+def overwrite_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
+    fragments = _write(view, frame)
+    if fragments and staged.state.key:
+        _Source.of(view, staged.target, fragments).refuse_duplicates()
+    staged.add(Overwrite(fragments))
+
+
+def upsert_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
+    fragments = _write(view, frame)
+    if fragments:
+        _Source.of(view, staged.target, fragments).refuse_duplicates()
+        staged.add(FrameUpsert(fragments, view.engine))
+
+
+def _write(view: Table, frame: DataFrame) -> list[FragmentMetadata]:
+    return _fragments(view.files, view.state.id, write_frame(frame, frame_target(view)))
+
+
+def _fragments(
+    files: TableFiles, table_id: str, written: Sequence[WrittenFragment]
+) -> list[FragmentMetadata]:
+    """What executors wrote; they have kept its checksums."""
+    fragments = [one.metadata for one in written]
+    files.sums.note(table_id, data_files(fragments))
+    return fragments
+
+
+def frame_target(view: Table) -> FrameTarget:
+    return FrameTarget(
+        uri=view.path,
+        version=view.dataset.version,
+        storage_options=view.files.location.lance_options,
+        schema=view.schema,
+        name=view.name,
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Rows that executors wrote, readable in a pin that only this transaction knows."""
+
+    files: TableFiles
+    engine: Engine
+    target: Target
+    dataset: Dataset
+    own: tuple[int, ...]
+
+    @classmethod
+    def of(cls, view: Table, target: Target, fragments: Sequence[FragmentMetadata]) -> _Source:
+        dataset = view.files.append(target.id, view.dataset, fragments)
+        own = tuple(added_fragments(view.dataset, dataset))
+        return cls(view.files, view.engine, target, dataset, own)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.dataset.get_fragment(one).count_rows() for one in self.own)
+
+    @property
+    def keys(self) -> StagedKeys:
+        return StagedKeys(self.dataset, self.own, self.target.key)
+
+    def frame(self, columns: Sequence[str] | None = None, ids: Iterable[int] | None = None) -> Any:
+        """The rows of some fragments as a frame, with their ids and addresses."""
+        chosen = self.own if ids is None else tuple(ids)
+        source = FrameSource(
+            uri=self.files.uri(self.target.id),
+            version=self.dataset.version,
+            storage_options=self.files.location.lance_options,
+            fragments=tuple((one, self.dataset.get_fragment(one).count_rows()) for one in chosen),
+            schema=self.target.schema.arrow,
+            checksum=self.files.checksum(self.target.id, self.dataset),
+        )
+        return scan_frame(self.engine.get(), source, columns=columns, with_row_ids=True)
+
+    def refuse_duplicates(self) -> None:
+        """DuplicateKey when a key occurs twice among these rows."""
+        target = self.target
+        if self.rows <= DRIVER_KEYS_MAX:
+            refuse_repeated(target, self.keys)
+            return
+        names = [quote(name) for name in target.key]
+        counted = self.frame(target.key).groupBy(*names).count().where("count > 1")
+        first, count = _first(counted.select(*names), target)
+        if count:
+            raise duplicate_key(target, first, count, "occurs more than once in the input")
+
+    def refuse_present_in(self, base: Dataset) -> None:
+        """DuplicateKey when one of these keys is in the table already."""
+        target = self.target
+        if self.rows <= DRIVER_KEYS_MAX:
+            refuse_present(target, base, self.keys)
+            return
+        if not base.count_rows():
+            return
+        names = [quote(name) for name in target.key]
+        existing = self.frame(target.key, ids=_ids(base)).select(*names)
+        new = self.frame(target.key).select(*names)
+        first, count = _first(new.join(existing, on=target.key, how="left_semi"), target)
+        if count:
+            raise key_present(target, first, count)
+
+
+def _first(keys: Any, target: Target) -> tuple[pa.Table, int]:
+    """The first of some keys, and how many there are, which is only counted if there are any."""
+    with query_failures(keys.sparkSession, target.name):
+        first = keys.limit(OFFENDERS_MAX).toArrow()
+        return first, keys.count() if first.num_rows else 0
+
+
+@dataclass
+class FrameUpsert:
+    """Rows that executors wrote; those whose key is in the table replace the row that is there.
+
+    The fragments are appended as they are. Rows that replace others are written once more, with
+    the ids that they take over, and taken out of the fragments they came in.
+    """
+
+    fragments: list[FragmentMetadata]
+    engine: Engine
+    survives_data_changes: bool = True
+
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        dataset = files.append(target.id, base, self.fragments)
+        source = _Source(files, self.engine, target, dataset, tuple(added_fragments(base, dataset)))
+        pairs = _matches(source, base)
+        rows = source.rows
+        rewritten = _rewrite_matched(source, pairs) if pairs is not None else []
+        replaced = sum(one.rows for one in rewritten)
+        counts.updated += replaced
+        counts.inserted += rows - replaced
+        if not replaced:
+            return dataset
+        ids, moved = _ids_and_addresses(rewritten)
+        removed = np.concatenate([rows_by_id(base, ids), moved])
+        added = _fragments(files, target.id, rewritten)
+        return files.replace_rows(target.id, dataset, removed, added)
+
+
+def _matches(source: _Source, base: Dataset) -> Any:
+    """A frame of (address of a source row, id of the row it replaces); None when there is none."""
+    target = source.target
+    if source.rows <= DRIVER_KEYS_MAX:
+        keys = source.dataset.scanner(
+            columns=target.key,
+            fragments=[source.dataset.get_fragment(one) for one in source.own],
+            with_row_address=True,
+        ).to_table()
+        match = match_keys(base, keys.select(target.key))
+        if not len(match):
+            return None
+        moved = numbers(keys.column(ROW_ADDRESS))[match.positions]
+        pairs = pa.table(
+            {ROW_ADDRESS: moved.astype(np.int64), "_replaced": match.row_ids.astype(np.int64)}
+        )
+        session = source.engine.get()
+        with engine_errors(session):
+            return session.createDataFrame(pairs)
+    if not base.count_rows():
+        return None
+    names = [quote(name) for name in target.key]
+    existing = source.frame(target.key, ids=_ids(base)).withColumnRenamed(ROW_ID, "_replaced")
+    new = source.frame(target.key).select(*names, ROW_ADDRESS)
+    joined = new.join(existing.select(*names, "_replaced"), on=target.key, how="inner")
+    return joined.select(ROW_ADDRESS, "_replaced")
+
+
+def _rewrite_matched(source: _Source, pairs: Any) -> list[WrittenFragment]:
+    names = [quote(name) for name in source.target.schema.names]
+    rows = source.frame().drop(ROW_ID).join(pairs, on=ROW_ADDRESS, how="inner")
+    rows = rows.withColumnRenamed("_replaced", ROW_ID).select(*names, ROW_ID, ROW_ADDRESS)
+    target = FrameTarget(
+        uri=source.files.uri(source.target.id),
+        version=source.dataset.version,
+        storage_options=source.files.location.lance_options,
+        schema=source.target.schema,
+        name=source.target.name,
+    )
+    return write_rewritten_frame(rows, target)
+
+
+def update_on_spark(
+    view: Table, staged: StagedTable, assignments: Sequence[Assignment], where: str | None
+) -> Mutation | None:
+    """Evaluate new values on the executors, which write the rows under the ids that they have."""
+    session = view.engine.get()
+    frame = scan_frame(session, view.source(), with_row_ids=True)
+    assigned = {one.column.name: one for one in assignments}
+    with query_failures(session, view.name):
+        frame = frame.alias(view.name)
+        if where is not None:
+            frame = frame.where(where)
+        frame = frame.selectExpr(
+            *[_select(name, assigned.get(name)) for name in view.schema.names],
+            ROW_ID,
+            ROW_ADDRESS,
+        )
+        _check_families(view, frame, assigned)
+        casts = [_cast(view, name, assigned) for name in view.schema.names]
+        written = write_rewritten_frame(
+            frame.selectExpr(*casts, ROW_ID, ROW_ADDRESS), frame_target(view)
+        )
+    if not written:
+        return None
+    row_ids, addresses = _ids_and_addresses(written)
+    fragments = _fragments(view.files, view.state.id, written)
+    return Mutation(row_ids, addresses, fragments, view.dataset.version)
+
+
+def _select(name: str, assignment: Assignment | None) -> str:
+    return quote(name) if assignment is None else f"({assignment.sql}) AS {quote(name)}"
+
+
+def _cast(view: Table, name: str, assigned: dict[str, Assignment]) -> str:
+    if name not in assigned:
+        return quote(name)
+    kind = type_name(view.schema.column(name).type)
+    return f"CAST({quote(name)} AS {kind}) AS {quote(name)}"
+
+
+def _check_families(view: Table, frame: DataFrame, assigned: dict[str, Assignment]) -> None:
+    """Storing a value in a column of another family of types is refused, as Spark does in ANSI."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    given = to_arrow_schema(frame.schema, timezone="UTC")
+    for name, assignment in assigned.items():
+        expected, actual = view.schema.column(name).type, given.field(name).type
+        if pa.types.is_null(actual) or _family(expected) == _family(actual):
+            continue
+        raise WrongType(
+            f"Table {view.name!r}: {assignment.sql!r} gives {type_name(actual)}, which cannot be "
+            f"stored in column {name!r} of type {type_name(expected)}. Cast it explicitly.",
+            table=view.name,
+            column=name,
+            expected=type_name(expected),
+            actual=type_name(actual),
+        )
+
+
+def _family(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "time"
+    if pa.types.is_nested(kind):
+        return type_name(kind)
+    return str(kind)
+
+
+def find_rows(view: Table, where: str) -> tuple[Addresses, Addresses]:
+    """The ids and addresses of the rows for which a condition of Spark's is true."""
+    columns = list(view.condition(where).columns)
+    session = view.engine.get()
+    frame = scan_frame(session, view.source(), columns=columns, with_row_ids=True)
+    with query_failures(session, view.name):
+        found = frame.alias(view.name).where(where).select(ROW_ID, ROW_ADDRESS).toArrow()
+    return (
+        numbers(found.column(ROW_ID)).astype(np.uint64),
+        numbers(found.column(ROW_ADDRESS)).astype(np.uint64),
+    )
+
+
+def _ids_and_addresses(written: Sequence[WrittenFragment]) -> tuple[Addresses, Addresses]:
+    ids = [
+        numbers(RowIdSequence.from_inline_metadata(one.metadata.row_id_meta).to_pyarrow())
+        for one in written
+    ]
+    addresses = [np.frombuffer(one.replaces, dtype="<u8") for one in written]
+    return np.concatenate(ids).astype(np.uint64), np.concatenate(addresses).astype(np.uint64)
+
+
+def _ids(dataset: Dataset) -> list[int]:
+    return [fragment.fragment_id for fragment in dataset.get_fragments()]
+
+
+def query_failures(session: SparkSession, table: str) -> AbstractContextManager[None]:
+    """What the engine raises while a query runs becomes the error of our tree."""
+    doing = f"could not evaluate the expression on table {table!r}"
+    return engine_errors(session, could_not(doing, " Nothing was written.", table=table))

@@ -1,0 +1,164 @@
+"""The tables of one transaction: those of its snapshot, with what is staged on each.
+
+Owns: which name means which table while a transaction creates and drops some, and the changes that
+publishing all of them makes. Nothing here is visible to anybody else.
+"""
+
+from __future__ import annotations
+
+from tidelock.errors import (
+    CorruptObject,
+    InvalidOption,
+    TableExists,
+    TableNotFound,
+)
+from tidelock.model.commit import Kind, TableChange, Tables, TableState, with_frontiers
+from tidelock.model.names import fold, is_hidden
+from tidelock.model.schema import TableSchema
+from tidelock.model.streams import StreamState
+from tidelock.store.log.log import Head
+from tidelock.store.objects import layout
+from tidelock.store.objects.parallel import Together
+from tidelock.store.rows.refusals import stream_written
+from tidelock.store.staging.rehearsal import rehearse
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.tables.datasets import FIRST_PIN, TableFiles
+from tidelock.store.upkeep.survivors import surviving_schema
+
+
+class StagedTables:
+    """Owns the tables that one transaction has touched."""
+
+    def __init__(self, files: TableFiles, head: Head, together: Together) -> None:
+        self._files = files
+        self._head = head
+        self._together = together
+        self._staged: dict[str, StagedTable] = {}
+        self._by_name: dict[str, StagedTable] = {}
+        """The last that was staged under each name, as names are found."""
+        self.prunings = 0
+        """How many operations remove rows because of their age."""
+
+    def find(self, name: str) -> StagedTable | TableState | None:
+        """The table of a name: staged already, as the snapshot has it, or not there."""
+        if not isinstance(name, str):
+            raise InvalidOption(f"A table is named by a string, not {name!r}.", table=str(name))
+        staged = self._by_name.get(fold(name))
+        if staged is not None and not staged.dropped:
+            return staged
+        state = self._head.tables.find(name)
+        return None if state is not None and state.id in self._staged else state
+
+    def stage(self, name: str) -> StagedTable:
+        """The table of a name, to stage something on it."""
+        known = self.find(name)
+        if isinstance(known, StagedTable):
+            return known
+        if known is None:
+            raise self.unknown(name)
+        return self._add(StagedTable(self._files, known))
+
+    def stage_by_hand(self, name: str) -> StagedTable:
+        """As `stage`, for a user: the rows of stream tables are not changed by hand."""
+        staged = self.stage(name)
+        if staged.state.stream is not None or is_hidden(staged.state.name):
+            raise stream_written(staged.state.name)
+        return staged
+
+    def create(
+        self,
+        name: str,
+        schema: TableSchema,
+        stream: StreamState | None = None,
+        *,
+        rehearsed: bool = False,
+    ) -> StagedTable:
+        """A new, empty table; `rehearsed`: it is only to be seen how it would look."""
+        self._refuse_existing(name)
+        return self._create(name, schema, stream, rehearsed)
+
+    def drop(self, staged: StagedTable) -> None:
+        if staged.created:
+            del self._staged[staged.state.id]
+            del self._by_name[fold(staged.state.name)]
+        else:
+            staged.operations.clear()
+            staged.dropped = True
+
+    def replacing_lost(self, staged: StagedTable) -> StagedTable:
+        """The table, or one of the same columns in its place if its pin is lost.
+
+        Not under the same id: nobody knows which row sequences were given out, and who follows the
+        table must not take the new rows for what became of the old ones.
+        """
+        try:
+            _ = staged.latest()
+        except CorruptObject:
+            schema = surviving_schema(self._files, staged.state)
+            if schema is None:
+                raise
+            self.drop(staged)
+            return self._create(staged.state.name, schema, None, False)
+        return staged
+
+    def changed(self) -> list[StagedTable]:
+        return [staged for staged in list(self._staged.values()) if staged.changed]
+
+    def tables(self) -> Tables:
+        """All tables as their transaction sees them."""
+        changes = tuple(staged.change(self._head.version + 1, "data") for staged in self.changed())
+        return self._head.tables.after(changes)
+
+    def unknown(self, name: str) -> TableNotFound:
+        return self.tables().unknown(name)
+
+    def kind(self) -> Kind:
+        """The kind of the commit that publishing all of them is."""
+        changed = self.changed()
+        if self.prunings:
+            others = sum(len(staged.operations) for staged in changed) > self.prunings
+            if others or any(staged.created or staged.dropped for staged in changed):
+                raise InvalidOption(
+                    "A transaction that prunes does nothing else. Prune in a transaction of its "
+                    "own. Nothing was written."
+                )
+            return "retention"
+        return "schema" if changed and all(staged.only_defined for staged in changed) else "data"
+
+    def rebase(self, tables: Tables, version: int, operation_id: str) -> tuple[TableChange, ...]:
+        """The changes that publishing on top of these tables makes, or CommitConflict."""
+        changed = self.changed()
+        dropped = frozenset(staged.state.id for staged in changed if staged.dropped)
+        for staged in changed:
+            staged.rebase(tables, operation_id, dropped)
+        self._together.map(StagedTable.current, [staged for staged in changed if staged.pending])
+        kind = self.kind()
+        return with_frontiers(tuple(staged.change(version, kind) for staged in changed))
+
+    @property
+    def redefined(self) -> bool:
+        """Whether other tables are there afterwards, or tables that mean something else."""
+        return any(staged.redefined for staged in self.changed())
+
+    def _create(
+        self, name: str, schema: TableSchema, stream: StreamState | None, rehearsed: bool
+    ) -> StagedTable:
+        state = TableState(name, layout.new_id(name), FIRST_PIN, 0, 0, schema.key, stream)
+        opened = rehearse(schema) if rehearsed else None
+        return self._add(StagedTable(self._files, state, opened, schema))
+
+    def _add(self, staged: StagedTable) -> StagedTable:
+        self._staged[staged.state.id] = staged
+        self._by_name[fold(staged.state.name)] = staged
+        return staged
+
+    def _refuse_existing(self, name: str) -> None:
+        known = self.find(name)
+        if known is None:
+            return
+        there = (known.state if isinstance(known, StagedTable) else known).name
+        alike = "" if there == name else f", and {name!r} is the same name in another case"
+        raise TableExists(
+            f"The table {there!r} exists{alike}. Drop it first, or choose another name.",
+            table=there,
+        )

@@ -1,0 +1,1 @@
+"""Tables as Lance datasets: immutable versions, their files, and what changed between two."""

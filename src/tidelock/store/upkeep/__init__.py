@@ -1,0 +1,1 @@
+"""Keeping a lake quick, small and whole: folding, collecting, verifying, mending."""

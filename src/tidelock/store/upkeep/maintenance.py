@@ -1,0 +1,430 @@
+"""Maintenance: commits that change pins and no row.
+
+Owns: folding small fragments, compaction, and the upkeep of key indexes. Rows keep their ids.
+Invariants: the rows of a table are the same multiset before and after; a maintenance commit never
+makes a writer's commit fail, and writers never starve it: rows that were deleted from a fragment
+while it was being rewritten are deleted from the new one when it is published.
+After a crash: what was rewritten and not published is garbage.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import lance
+import numpy as np
+from lance.fragment import FragmentMetadata
+
+from tidelock.errors import CommitConflict
+from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
+from tidelock.store.log.log import Head
+from tidelock.store.log.operation_ids import new_operation_id
+from tidelock.store.log.pending import Pending
+from tidelock.store.objects.failpoints import hit
+from tidelock.store.parts import Parts
+from tidelock.store.staging.operations import Counts, Operation, Target
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.table import Table
+from tidelock.store.tables.changes import live_row_ids
+from tidelock.store.tables.damage import is_failure
+from tidelock.store.tables.datasets import TableFiles
+from tidelock.store.tables.fragments import Addresses, Dataset, data_file, with_plain_paths
+from tidelock.store.tables.indexes import index_segments
+from tidelock.store.tables.lance_writer import ROWS_PER_FILE_MAX
+from tidelock.store.upkeep.fold_plan import (
+    INDEX_ROWS_MIN,
+    FragmentSize,
+    Segment,
+    fold_is_due,
+    is_backlogged,
+    is_overdue,
+    may_be_due,
+    plan_compaction,
+    plan_fold,
+    plan_segment,
+)
+from tidelock.store.upkeep.rewrite import Rewritten, rewrite, rewrite_on_spark
+
+logger = logging.getLogger("tidelock")
+
+INDEX_NAME = "tidelock_key"
+FOLD_LOCKS = 64
+LOOK_ROWS = 4096
+"""Where it takes a request to look at an index, commits of fewer rows leave that to folding."""
+CLAIM_SECONDS_MAX = 1.0
+"""How long maintenance waits for a moment in which nobody stages the table."""
+
+
+@dataclass
+class Compaction:
+    """Put rewritten fragments in the place of the old ones."""
+
+    groups: list[Rewritten]
+    survives_data_changes: bool = True
+
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        present = {data_file(f.metadata): f for f in base.get_fragments()}
+        # Fragments that another process rewrote meanwhile are left to it; the rest goes on.
+        groups = [group for group in self.groups if any(p in present for p in group.paths)]
+        if not groups:
+            raise CommitConflict(
+                f"Another process maintained table {target.name!r} first.",
+                table=target.name,
+                expected=None,
+                actual=base.version,
+            )
+        operations = [
+            lance.LanceOperation.RewriteGroup(
+                [
+                    with_plain_paths(present[path].metadata)
+                    for path in group.paths
+                    if path in present
+                ],
+                list(group.fragments),
+            )
+            for group in groups
+        ]
+        stale = [_stale_offsets(base, present, group) for group in groups]
+        dataset = files.commit(target.id, base, lance.LanceOperation.Rewrite(operations, []))
+        if any(len(offsets) for offsets in stale):
+            dataset = _delete_stale(files, target, dataset, groups, stale)
+        return dataset
+
+
+def _stale_offsets(
+    base: Dataset, present: dict[str, lance.LanceFragment], group: Rewritten
+) -> Addresses:
+    """Positions among a group's rewritten rows of those that no longer live where they were."""
+    kept = [present[path] for path in group.paths if path in present]
+    whole = len(kept) == len(group.paths)
+    if whole and tuple(fragment.num_deletions for fragment in kept) == group.deletions:
+        return np.array([], dtype=np.uint64)
+    live = [live_row_ids(base, fragment.fragment_id) for fragment in kept]
+    return np.flatnonzero(~np.isin(group.row_ids, np.concatenate(live))).astype(np.uint64)
+
+
+def _delete_stale(
+    files: TableFiles,
+    target: Target,
+    dataset: Dataset,
+    groups: Sequence[Rewritten],
+    stale: Sequence[Addresses],
+) -> Dataset:
+    ids = {data_file(f.metadata): f.fragment_id for f in dataset.get_fragments()}
+    addresses = []
+    for group, offsets in zip(groups, stale, strict=True):
+        owners = np.array([ids[data_file(fragment)] for fragment in group.fragments], np.uint64)
+        ends = np.cumsum([fragment.physical_rows for fragment in group.fragments], dtype=np.uint64)
+        places = np.searchsorted(ends, offsets, side="right")
+        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[places]
+        addresses.append((owners[places] << np.uint64(32)) | (offsets - starts))
+    return files.replace_rows(target.id, dataset, np.concatenate(addresses), [])
+
+
+@dataclass
+class IndexSegments:
+    """Add a segment to the key index, in the place of those that it replaces."""
+
+    added: list[lance.Index]
+    replaced: list[str]
+    covered: dict[str, int]
+    survives_data_changes: bool = True
+
+    def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        present = {data_file(f.metadata): f.fragment_id for f in base.get_fragments()}
+        moved = any(present.get(path, number) != number for path, number in self.covered.items())
+        if moved or self._are_covered(base):
+            raise CommitConflict(
+                f"Another process maintained table {target.name!r} first.",
+                table=target.name,
+                expected=None,
+                actual=base.version,
+            )
+        removed = [index for index in _segments(base) if index.uuid in self.replaced]
+        operation = lance.LanceOperation.CreateIndex(self.added, removed)
+        return files.commit(target.id, base, operation)
+
+    def _are_covered(self, base: Dataset) -> bool:
+        """Whether another has built a segment over the same fragments meanwhile. Lance would keep
+        both, and take long for every commit that follows."""
+        kept = [index for index in _segments(base) if index.uuid not in self.replaced]
+        return any(
+            index.name == added.name and not added.fragment_ids.isdisjoint(index.fragment_ids)
+            for index in kept
+            for added in self.added
+        )
+
+
+class Maintenance:
+    """Maintenance of one table on its way into the log."""
+
+    def __init__(self, store: Parts, head: Head, staged: StagedTable) -> None:
+        self._store = store
+        self.head = head
+        self.staged = staged
+        self._footing = store.lease.begin_work(self, head)
+
+    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+        self.staged.rebase(tables, "maintenance")
+        return (self.staged.change(version, "maintenance"),)
+
+    def check(self) -> None:
+        self._store.lease.check(self._footing)
+
+    def publish(self, operation: Operation, what: str) -> Commit | None:
+        """Publish; None when others rewrote or dropped all of it first, so nothing is left."""
+        self.staged.add(operation)
+        publisher = self._store.publisher
+        hit("maintenance.before_publish")
+        pending = Pending(
+            self,
+            self.head,
+            new_operation_id(self.head),
+            self._store.actor,
+            "maintenance",
+            f"{what} of {self.staged.state.name}",
+            names=(self._footing.lease,),
+            own_id=True,
+        )
+        try:
+            with publisher.claim(self.head.branch.id, [self.staged.state.id], CLAIM_SECONDS_MAX):
+                if self._store.together.far:
+                    # Staged here, so that nobody who commits meanwhile waits for it.
+                    newest = self._store.log.known(self.head.branch)
+                    self.staged.rebase(newest.tables, "maintenance")
+                    self.staged.current()
+                return publisher.publish(pending)
+        except CommitConflict as error:
+            logger.debug("maintenance was done by another process: %s", error)
+            return None
+
+
+class Maintainer:
+    """Maintains the tables of one lake on behalf of its writers, one at a time per table."""
+
+    def __init__(self, store: Parts) -> None:
+        self._store = store
+        self._turns: defaultdict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
+
+    def after_commits(self, branch: BranchRef, commits: Sequence[Commit]) -> None:
+        """Let be folded and indexed what commits of a branch left behind, when it is time to.
+
+        None of them waits for it, unless so much was left that others did not do it.
+        """
+        changes = [change for commit in commits for change in commit.tables]
+        changed = Counter(change.table_id for change in changes)
+        states = {change.table_id: change.after for change in changes}
+        written: Counter[str] = Counter()
+        for change in changes:
+            written[change.table_id] += change.inserted + change.updated
+        overdue: list[TableState] = []
+        for state in states.values():
+            dataset = self._store.files.opened(state) if state is not None else None
+            if state is None or dataset is None:
+                continue
+            rivals = changed[state.id] if self._store.publisher.has_rivals(branch.id) else 0
+            try:
+                due = _fold_due(dataset, rivals)
+                due = due or (written[state.id] >= LOOK_ROWS and self._may_be_indexed(state))
+                due = due or (not self._store.together.far and _index_due(dataset, state))
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                # The commit that led here stands; the next one finds the same work to do.
+                logger.warning("maintenance of %r was put off: %s", state.name, error)
+                continue
+            if due and is_backlogged(fragment_sizes(dataset)):
+                overdue.append(state)
+            elif due:
+                key = ("maintenance of", state.id, "on", branch.id)
+                self._store.chores.ask(key, partial(self._upkeep, branch, state))
+        self._store.together.map(partial(self._catch_up, branch), overdue)
+
+    def _may_be_indexed(self, state: TableState) -> bool:
+        """Whether it is worth asking if a table's index is to grow, where that takes a request."""
+        return self._store.together.far and _is_indexed(state)
+
+    def _catch_up(self, branch: BranchRef, state: TableState) -> None:
+        try:
+            self._upkeep(branch, state)
+        except Exception as error:  # noqa: BLE001
+            # The commit that led here stands; the next one finds the same work to do.
+            logger.warning("maintenance of %r was put off: %s", state.name, error)
+
+    def _upkeep(self, branch: BranchRef, state: TableState) -> None:
+        turn = self._turns[branch.id, state.id]
+        if not turn.acquire(blocking=False):
+            return
+        try:
+            with self._store.turns.alone(_fold_lock(branch, state)) as alone:
+                self.fold(branch, state.name, alone)
+            self.index(branch, state.name)
+        finally:
+            turn.release()
+
+    def fold(self, branch: BranchRef, name: str, alone: bool = True) -> Commit | None:
+        """Fold the small fragments of a table, if a tier of them is full.
+
+        What another process is folding is left to it, unless it seems to have given up.
+        """
+        with self._work(branch, name) as work:
+            sizes = fragment_sizes(work.staged.base) if work else []
+            ids = plan_fold(sizes) if alone or is_overdue(sizes) else []
+            if work is None or not ids:
+                return None
+            state, base = work.staged.state, work.staged.base
+            groups = [rewrite(self._store.files, state.id, base, ids)]
+            return work.publish(Compaction(groups), f"fold {len(ids)} fragments")
+
+    def compact(self, branch: BranchRef, name: str, on_spark: bool = False) -> Commit | None:
+        """Rewrite small and worn fragments to full ones."""
+        with self._work(branch, name) as work:
+            base = work.staged.base if work else None
+            plan = plan_compaction(fragment_sizes(base), ROWS_PER_FILE_MAX) if work else []
+            if work is None or not plan:
+                return None
+            if on_spark:
+                state = work.staged.state
+                view = Table(self._store.files, self._store.engine, state, base, self)
+                groups = rewrite_on_spark(view, plan)
+            else:
+                table_id = work.staged.state.id
+                groups = [rewrite(self._store.files, table_id, base, ids) for ids in plan]
+            count = sum(map(len, plan))
+            return work.publish(Compaction(groups), f"compact {count} fragments")
+
+    def index(self, branch: BranchRef, name: str, rows_min: int | None = None) -> Commit | None:
+        """Bring a table's key index up to date, if enough rows lie outside it."""
+        with self._work(branch, name) as work:
+            key = work.staged.state.looked_up if work else ()
+            if work is None or not key:
+                return None
+            operation = build_segments(work.staged.base, key, rows_min)
+            if operation is None:
+                return None
+            return work.publish(operation, f"index {', '.join(key)}")
+
+    @contextmanager
+    def _work(self, branch: BranchRef, name: str) -> Iterator[Maintenance | None]:
+        """Maintenance of a table that is about to begin; None when there is no such table."""
+        head = self._store.log.head(branch)
+        state = head.tables.find(name)
+        if state is None:
+            yield None
+            return
+        dataset = self._store.files.read(state)
+        work = Maintenance(self._store, head, StagedTable(self._store.files, state, dataset))
+        try:
+            with self._store.files.reading(state, trusting=True):
+                yield work
+        finally:
+            self._store.lease.end_work(work)
+
+
+def _fold_lock(branch: BranchRef, state: TableState) -> str:
+    """One of a few locks, so that they do not pile up; tables that share one take turns."""
+    return f"fold-{zlib.crc32(f'{branch.id} {state.id}'.encode()) % FOLD_LOCKS}"
+
+
+def _fold_due(dataset: Dataset, shared: int) -> bool:
+    """Asked after every commit, so the common answer, no, is found with little work.
+
+    `shared` is, among processes, how many commits on the table it is asked after; else 0.
+    """
+    fragments = dataset.get_fragments()
+    if not may_be_due(len(fragments), shared):
+        return False
+    return fold_is_due([_size(fragment.metadata) for fragment in fragments], bool(shared))
+
+
+def _is_indexed(state: TableState) -> bool:
+    return bool(state.looked_up) and state.rows >= INDEX_ROWS_MIN
+
+
+def _index_due(dataset: Dataset, state: TableState) -> bool:
+    if not _is_indexed(state):
+        return False
+    segments = segments_of(dataset, state.looked_up[0])
+    return bool(plan_segment(fragment_sizes(dataset), segments)[0])
+
+
+def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:
+    return [_size(fragment.metadata) for fragment in dataset.get_fragments()]
+
+
+def _size(fragment: FragmentMetadata) -> FragmentSize:
+    # Asked of its metadata: each question to Lance's own fragment gives the interpreter away.
+    deleted = fragment.num_deletions
+    size_bytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+    return FragmentSize(fragment.id, fragment.physical_rows - deleted, deleted, size_bytes)
+
+
+def _segments(dataset: Dataset) -> list[lance.Index]:
+    """The segments of the key index in the form in which Lance takes them out."""
+    return [
+        lance.Index(
+            uuid=segment.uuid,
+            name=segment.name,
+            fields=[segment.field],
+            dataset_version=segment.built_at,
+            fragment_ids=set(segment.fragments),
+            index_version=0,
+        )
+        for segment in index_segments(dataset)
+        if segment.name.startswith(INDEX_NAME)
+    ]
+
+
+def segments_of(dataset: Dataset, column: str) -> list[Segment]:
+    """The segments of one key column's index, with the rows that they cover."""
+    rows = {size.id: size.rows for size in fragment_sizes(dataset)}
+    return [
+        Segment(
+            segment.uuid,
+            segment.fragments,
+            sum(rows.get(fragment, 0) for fragment in segment.fragments),
+        )
+        for segment in index_segments(dataset)
+        if segment.name.startswith(INDEX_NAME) and segment.column == column
+    ]
+
+
+def build_segments(
+    base: Dataset, key: tuple[str, ...], rows_min: int | None = None
+) -> IndexSegments | None:
+    """Build what is missing of the key index: one segment for each key column."""
+    sizes = fragment_sizes(base)
+    added: list[lance.Index] = []
+    replaced: list[str] = []
+    covered: set[int] = set()
+    for number, column in enumerate(key):
+        options = {} if rows_min is None else {"rows_min": rows_min}
+        fragments, uuids = plan_segment(sizes, segments_of(base, column), **options)
+        if not fragments:
+            continue
+        # Of a handle of its own: while Lance builds, the handle cannot be used for anything else.
+        index = base.checkout_version(base.version).create_index_uncommitted(
+            column,
+            "BTREE",
+            name=f"{INDEX_NAME}_{number}",
+            fragment_ids=fragments,
+            replace=True,
+        )
+        added.append(index)
+        replaced.extend(uuids)
+        covered.update(fragments)
+    if not added:
+        return None
+    paths = {
+        data_file(f.metadata): f.fragment_id
+        for f in base.get_fragments()
+        if f.fragment_id in covered
+    }
+    return IndexSegments(added, replaced, paths)

@@ -1,0 +1,152 @@
+"""The mirror: Lance's own HEAD of a table, kept equal to main's pin on request.
+
+Owns: for each mirrored table, which HEAD was made from which pin. Any Lance reader can then open
+the table plainly. Tidelock itself never reads HEAD.
+Invariant: a HEAD that we did not make is a foreign commit. It is shown, and adopted or discarded
+on an explicit word, never silently.
+After a crash: where HEAD was being moved to was noted before, so a HEAD that has exactly those
+files is known as ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import lance
+
+from tidelock.errors import Advice, CorruptObject, ForeignCommit, ObjectMissing
+from tidelock.model.commit import TableState
+from tidelock.store.objects import layout
+from tidelock.store.objects.entries import entries
+from tidelock.store.objects.failpoints import hit
+from tidelock.store.objects.records import decode, encode
+from tidelock.store.parts import Parts
+from tidelock.store.tables.datasets import lance_failures
+from tidelock.store.tables.fragments import Dataset, fragment_files
+
+FIRST_VERSION = 1
+"""The HEAD that creating a table leaves: it is empty, and ours."""
+UNKNOWN = 0
+"""No version of Lance's has this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    table_id: str
+    head: int
+    pin: int
+    moving: tuple[int, str] | None = None
+    """The pin that HEAD is being moved to, and a digest of its files."""
+    format: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A commit that somebody else made on a table's Lance HEAD."""
+
+    table: str
+    path: str
+    expected: int
+    actual: int
+    rows: int
+
+
+def _key(table_id: str) -> str:
+    return f"{layout.MIRRORS}/{table_id}.json"
+
+
+def _known(store: Parts, table_id: str) -> Mirror:
+    try:
+        return decode(store.objects.get(_key(table_id)), Mirror, _key(table_id))
+    except ObjectMissing:
+        return Mirror(table_id, FIRST_VERSION, FIRST_VERSION)
+    except CorruptObject:
+        # Whatever HEAD is, nobody knows that it is ours.
+        return Mirror(table_id, UNKNOWN, UNKNOWN)
+
+
+def _head(store: Parts, table_id: str) -> Dataset:
+    return lance.dataset(store.files.uri(table_id), storage_options=store.location.lance_options)
+
+
+def foreign_commit(store: Parts, state: TableState) -> Foreign | None:
+    """The foreign commit on a table's HEAD, if there is one."""
+    known = _known(store, state.id)
+    head = _head(store, state.id)
+    if head.version == known.head:
+        return None
+    if known.moving is not None and known.moving[1] == _digest(head):
+        # Moving HEAD was cut short after it had moved: what is missing is the note.
+        return None
+    return Foreign(
+        state.name, store.files.uri(state.id), known.head, head.version, head.count_rows()
+    )
+
+
+def foreign_commits(store: Parts, states: Iterable[TableState]) -> list[Foreign]:
+    """The foreign commits on mirrored tables. Opens no other table."""
+    keys = entries(store.objects, layout.MIRRORS)
+    mirrored = {info.key.rsplit("/", 1)[1].removesuffix(".json") for info in keys}
+    found = [foreign_commit(store, state) for state in states if state.id in mirrored]
+    return [foreign for foreign in found if foreign is not None]
+
+
+def mirror(store: Parts, state: TableState) -> Mirror:
+    """Make HEAD equal to the table's pin; ForeignCommit when somebody else moved it."""
+    foreign = foreign_commit(store, state)
+    if foreign is not None:
+        raise ForeignCommit(
+            f"The Lance HEAD of {state.name!r} is at version {foreign.actual}, which Tidelock did "
+            f"not make (expected {foreign.expected}).",
+            Advice(
+                "See lake.repair(), then adopt or discard it.",
+                "See `tidelock repair`, then adopt or discard it.",
+            ),
+            table=state.name,
+            expected=foreign.expected,
+            actual=foreign.actual,
+        )
+    return _move_head(store, state)
+
+
+def _move_head(store: Parts, state: TableState) -> Mirror:
+    known = _known(store, state.id)
+    head = _head(store, state.id)
+    if known.pin == state.pin and head.version == known.head:
+        return known
+    digest = _digest(store.files.read(state))
+    moving = Mirror(state.id, known.head, known.pin, (state.pin, digest))
+    store.objects.put(_key(state.id), encode(moving))
+    hit("mirror.before_move")
+    with lance_failures(head.uri):
+        moved = lance.LanceDataset.commit(head, lance.LanceOperation.Restore(state.pin))
+    hit("mirror.after_move")
+    made = accept_head(store, state.id, moved.version, state.pin)
+    if moved.version != head.version + 1:
+        raise ForeignCommit(
+            f"Somebody else committed to the Lance HEAD of {state.name!r} while it was being "
+            f"mirrored. HEAD shows main now; what they wrote is Lance version {moved.version - 1}.",
+            table=state.name,
+            expected=head.version + 1,
+            actual=moved.version,
+        )
+    return made
+
+
+def _digest(dataset: Dataset) -> str:
+    files = [one for f in dataset.get_fragments() for one in fragment_files(f.metadata)]
+    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
+
+
+def discard_foreign(store: Parts, state: TableState) -> Mirror:
+    """Move HEAD back to the table's pin. The foreign version stays in Lance's own history."""
+    return _move_head(store, state)
+
+
+def accept_head(store: Parts, table_id: str, head: int, pin: int) -> Mirror:
+    """Note that HEAD is ours from now on."""
+    made = Mirror(table_id, head, pin)
+    store.objects.put(_key(table_id), encode(made))
+    return made

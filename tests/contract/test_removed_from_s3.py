@@ -1,0 +1,26 @@
+"""A lake on S3 that is removed while a handle has it open."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.lakes import NUMBERS_DDL, numbers
+from tests.support.s3_server import S3Server
+
+import tidelock
+from tidelock import errors
+from tidelock.store.objects.location import locate
+
+
+@pytest.mark.parametrize("what", ["everything", "the log"])
+def test_nothing_is_acknowledged_in_a_lake_that_was_removed(
+    s3_server: S3Server, s3_bucket: str, what: str
+) -> None:
+    uri, options = f"s3://{s3_bucket}/lake", s3_server.storage_options
+    with tidelock.open(uri, create=True, storage_options=options) as lake:
+        lake.create_table("t", NUMBERS_DDL)
+        lake.run(lambda tx: tx.append("t", numbers((1, 1))))
+        objects = locate(uri, options).table_objects()
+        for info in objects.list("" if what == "everything" else "_tidelock/log"):
+            objects.delete(info.key)
+        with pytest.raises(errors.LakeRemoved):
+            lake.run(lambda tx: tx.overwrite("t", numbers((2, 2))))
