@@ -12,7 +12,7 @@ unset PYTHONDONTWRITEBYTECODE
 lane() { # name of its cache, then what to run
   local name=$1
   shift
-  "$bin/python" -m pytest -o cache_dir=".make/pytest-$name" "$@"
+  "$bin/python" -m pytest --durations=25 -o cache_dir=".make/pytest-$name" "$@"
 }
 
 began=$SECONDS
