@@ -38,6 +38,11 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows if is_ascending(row_ids) else rows.take(pa.array(np.argsort(row_ids)))
 
 
+def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    row_ids = batch.column(ROW_ID).to_numpy()
+    return batch if is_ascending(row_ids) else batch.take(pa.array(np.argsort(row_ids)))
+
+
 def is_ascending(row_ids: Addresses) -> bool:
     return bool(np.all(row_ids[1:] > row_ids[:-1]))
 
@@ -62,7 +67,9 @@ class _Rows:
         self.advance()
 
     def advance(self) -> None:
-        self.batch = next((batch for batch in self._batches if batch.num_rows), None)
+        """Go on to the next batch. Those of a fragment that is too large to be sorted are sorted
+        each by itself, so that what is taken of one leaves the rest of it."""
+        self.batch = next((_sorted(batch) for batch in self._batches if batch.num_rows), None)
 
     @property
     def last(self) -> int:
