@@ -36,7 +36,7 @@ from tidelock.store.objects import layout
 from tidelock.store.objects.checksums import checksum
 from tidelock.store.objects.local import LocalObjects
 from tidelock.store.objects.location import locate
-from tidelock.store.objects.parallel import side_by_side, submit
+from tidelock.store.objects.parallel import in_parallel, submit
 from tidelock.store.objects.records import decode, encode
 from tidelock.store.objects.remote import ObstoreObjects
 
@@ -180,7 +180,8 @@ class Sums:
             name_fragments(self._root(table_id), fragments)
         else:
             root = self._root(table_id)
-            side_by_side(lambda one: name_fragments(root, [one]), fragments, THREADS)
+            # No more at once than there are cores: each thread keeps a piece that it has read.
+            in_parallel(lambda one: name_fragments(root, [one]), fragments)
 
     def deleted(self, table_id: str, fragments: Sequence[FragmentMetadata]) -> None:
         """Keep the checksums of the deletion files of fragments, just written."""
