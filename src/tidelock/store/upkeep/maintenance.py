@@ -60,6 +60,8 @@ LOOK_ROWS = 4096
 """Where it takes a request to look at an index, commits of fewer rows leave that to folding."""
 CLAIM_SECONDS_MAX = 1.0
 """How long maintenance waits for a moment in which nobody stages the table."""
+CLAIM_SECONDS_NEAR = 0.02
+"""The same where it costs little to be staged again: fragments that wait cost every commit more."""
 
 
 @dataclass
@@ -194,8 +196,10 @@ class Maintenance:
             own_id=True,
         )
         try:
-            with publisher.claim(self.head.branch.id, [self.staged.state.id], CLAIM_SECONDS_MAX):
-                if self._store.together.far:
+            far = self._store.together.far
+            wait_seconds = CLAIM_SECONDS_MAX if far else CLAIM_SECONDS_NEAR
+            with publisher.claim(self.head.branch.id, [self.staged.state.id], wait_seconds):
+                if far:
                     # Staged here, so that nobody who commits meanwhile waits for it.
                     newest = self._store.log.known(self.head.branch)
                     self.staged.rebase(newest.tables, "maintenance")
