@@ -118,6 +118,30 @@ def threads_on_one_table() -> Iterator[Claim]:
         )
 
 
+def threads_on_rows() -> Iterator[Claim]:
+    with folder() as path:
+        lake = new_lake(path, ["a"], key="id")
+        append_to(lake, "a", rows(0, THREADS * 10))
+
+        def work(thread: int, number: int) -> None:
+            with lake.transaction() as tx:
+                tx.update("a", {"v": "v + 1"}, where=f"id = {thread * 10 + number % 10}")
+
+        rate(work, THREADS, 5)
+        alone, together = rates(work, 60, 20)
+        # A conflict would have been raised, and a lost update is one that is missing here.
+        added = sum(lake.table("a").to_arrow(["v"])["v"].to_pylist()) - 1.5 * THREADS * 10
+        assert added == THREADS * 5 + ROUNDS * (60 + THREADS * 20)
+        lake.close()
+        yield Claim(
+            "8 threads updating different rows of one table against 1 thread, no conflict",
+            together / alone,
+            1.0,
+            at_least=True,
+            detail=f"{together:.0f} against {alone:.0f} transactions per second",
+        )
+
+
 WRITER = """
 import sys
 from bench.concurrency import append_to, rows
@@ -208,4 +232,4 @@ def processes() -> Iterator[Claim]:
         )
 
 
-CLAIMS = [threads_on_tables, threads_on_one_table, processes]
+CLAIMS = [threads_on_tables, threads_on_one_table, threads_on_rows, processes]

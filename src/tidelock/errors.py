@@ -12,11 +12,12 @@ TidelockError
   |   + WrongType              a value does not fit its column
   |   + RequiredColumnNull
   |   + DuplicateKey
+  |   + RuleBroken             rows that a rule of their table does not allow
   |   + KeyRequired
   |   + ColumnNotFound
   |   + TableNotFound
   |   + TableExists
-  |   + TableInUse             a table that stream tables read cannot be dropped
+  |   + TableInUse             a table that stream tables read or that rules refer to
   |   + TableReplaced          a range of changes holds two tables of one name, unlike each other
   |   + BranchNotFound
   |   + BranchExists
@@ -38,6 +39,7 @@ TidelockError
   |   + SinkExists
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
+  |   + PlanOutdated           a plan of schemas was made for others than there are by now
   |   + BranchDeleted
   |   + LeaseLost
   |   + ForeignCommit          another writer moved a mirrored table's Lance HEAD
@@ -158,6 +160,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
     return str(value)
 
 
@@ -207,6 +211,13 @@ class RequiredColumnNull(InputError):
 
 class DuplicateKey(InputError):
     condition = "DUPLICATE_KEY"
+
+
+class RuleBroken(InputError):
+    """Rows would break a rule. Evidence: table, rule, kind, count, and the first rows, each as a
+    mapping of columns to values."""
+
+    condition = "RULE_BROKEN"
 
 
 class KeyRequired(InputError):
@@ -313,9 +324,18 @@ class ConflictError(TidelockError):
 
 
 class CommitConflict(ConflictError):
-    """Another commit changed a table first. Evidence: table, expected, actual, operation_id."""
+    """Another commit was first. Evidence: table, expected, actual, operation_id; version, which of
+    them it was, where that is known; row and rows, those that both touched; filter, what of the
+    table a serializable transaction has read."""
 
     condition = "COMMIT_CONFLICT"
+
+
+class PlanOutdated(ConflictError):
+    """Schemas changed since a plan was made. Evidence: tables, expected, actual."""
+
+    condition = "PLAN_OUTDATED"
+    action = Action.NEVER_RETRY
 
 
 class BranchDeleted(ConflictError):

@@ -200,6 +200,43 @@ def test_what_read_rows_conflicts_when_they_changed(
     assert lake.snapshot().table("notes").count() == 0
 
 
+def test_changes_of_different_rows_are_all_published(open_lake: Open, lake: tidelock.Lake) -> None:
+    with lake.transaction() as tx:
+        tx.append("orders", [order(number) for number in range(1, 5)])
+    late = open_lake().transaction()
+    late.append("orders", [order(9)])
+    late.update("orders", {"amount": "amount + 1"}, where="id IN (1, 9)")
+    late.delete("orders", where="id = 2")
+    with lake.transaction() as tx:
+        tx.append("orders", [order(7), order(8)])
+        tx.update("orders", {"amount": "amount + 2"}, where="id = 3")
+    lake.optimize("orders")
+    late.publish()
+    found = {row["id"]: row["amount"] for row in lake.table("orders").to_arrow().to_pylist()}
+    amounts = {1: 2, 3: 3, 4: 1, 7: 1, 8: 1, 9: 2}
+    assert found == {number: Decimal(amount) for number, amount in amounts.items()}
+
+
+def test_what_a_serializable_transaction_read_must_hold(
+    open_lake: Open, lake: tidelock.Lake
+) -> None:
+    with lake.transaction() as tx:
+        tx.append("orders", [order(number) for number in range(1, 5)])
+    other = open_lake()
+    for row, outcome in ((4, "published"), (2, "conflict")):
+        late = other.transaction(isolation="serializable")
+        assert late.table("orders").count("id <= 2") == 2
+        late.append("notes", [{"text": outcome}])
+        with lake.transaction() as tx:
+            tx.update("orders", {"amount": "amount + 2"}, where=f"id = {row}")
+        if outcome == "published":
+            late.publish()
+            continue
+        with pytest.raises(errors.CommitConflict, match="has read the rows where id <= 2"):
+            late.publish()
+    assert lake.table("notes").to_arrow()["text"].to_pylist() == ["published"]
+
+
 def test_run_retries_on_the_newest_snapshot(open_lake: Open, lake: tidelock.Lake) -> None:
     with lake.transaction() as tx:
         tx.append("orders", [order(1)])

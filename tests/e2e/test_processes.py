@@ -139,6 +139,49 @@ def test_processes_that_update_one_row_lose_no_update(place: Place) -> None:
         assert rows_of(lake.table("keyed")) == Counter([(1, count * rounds)])
 
 
+def change_rows(number: int, place: Place, rounds: int) -> None:
+    with open_at(place) as lake:
+        for round in range(rounds):
+            own = 100 * (number + 1) + round
+            with lake.transaction() as tx:
+                assert tx.update("keyed", {"v": "v + 1"}, where=f"id = {number}") == 1
+                tx.append("keyed", numbers((own, 0)))
+                assert tx.update("keyed", {"v": "v + 1"}, where=f"id = {own}") == 1
+            with lake.transaction() as tx:
+                assert tx.delete("keyed", where=f"id = {own}") == 1
+
+
+def test_processes_that_change_different_rows_of_one_table_never_conflict(place: Place) -> None:
+    count, rounds = (4, 8) if place[1] is None else (3, 4)
+    with open_at(place) as lake, lake.transaction() as tx:
+        tx.append("keyed", numbers(*[(number, 0) for number in range(count)]))
+    together(count, change_rows, place, rounds)
+    with open_at(place, read_only=True) as lake:
+        check_log(lake)
+        assert rows_of(lake.table("keyed")) == Counter((n, rounds) for n in range(count))
+
+
+def leave_one(number: int, place: Place, rounds: int) -> None:
+    """Take one from a row, if there is enough left in all of them."""
+
+    def take(tx: tidelock.Transaction) -> None:
+        if sum(tx.table("keyed").to_arrow(["v"])["v"].to_pylist()) > 1:
+            tx.update("keyed", {"v": "v - 1"}, where=f"id = {number}")
+
+    with open_at(place) as lake:
+        for _ in range(rounds):
+            lake.run(take, retries=10_000, isolation="serializable")
+
+
+def test_processes_that_are_serializable_keep_what_each_of_them_checks(place: Place) -> None:
+    count, rounds = (3, 5) if place[1] is None else (2, 4)
+    with open_at(place) as lake, lake.transaction() as tx:
+        tx.append("keyed", numbers(*[(number, rounds - 1) for number in range(count)]))
+    together(count, leave_one, place, rounds)
+    with open_at(place, read_only=True) as lake:
+        assert sum(value for _, value in rows_of(lake.table("keyed")).elements()) == 1
+
+
 def append_once(number: int, place: Place, streaming: bool) -> tuple[int, Any]:
     with open_at(place) as lake:
         rows = numbers((1, 1))

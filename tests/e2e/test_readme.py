@@ -1,4 +1,4 @@
-"""The README does what it says: its Python blocks run in order and print what it shows."""
+"""What is documented does what it says: its Python blocks run in order and print what it shows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+import pytest
+
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
 
 
-def test_every_block_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    blocks = BLOCK.findall(README.read_text("utf-8"))
-    assert len(blocks) >= 7
+@pytest.mark.parametrize(("name", "count"), [("README.md", 7), ("docs/isolation.md", 4)])
+def test_every_block_prints_what_is_shown(tmp_path: Path, name: str, count: int) -> None:
+    blocks = BLOCK.findall((ROOT / name).read_text("utf-8"))
+    assert len(blocks) >= count
     marker = "-- next block --"
     script = "\n".join(f"{code}\nprint({marker!r}, flush=True)" for code, _ in blocks)
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}

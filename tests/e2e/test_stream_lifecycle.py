@@ -91,7 +91,7 @@ def test_who_drops_a_table_loses_to_a_stream_table_that_came_meanwhile(lake: Lak
 def test_who_defines_a_stream_table_loses_to_a_drop_that_came_meanwhile(lake: Lake) -> None:
     other = tidelock.open(lake.uri, engine="sail")
     with other, lake.transaction() as tx:
-        lake._definitions.stage_definition(tx, "totals", Definition(TOTALS))
+        lake._definitions.staging.define(tx, "totals", Definition(TOTALS))
         other.drop_table("a")
         with pytest.raises(TableInUse, match="totals"):
             tx.publish()

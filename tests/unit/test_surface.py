@@ -26,15 +26,17 @@ def test_the_door_exports_exactly_these_names() -> None:
 def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
-        "actor", "alter_stream_table", "apply", "branches", "changes", "close", "collect_garbage",
+        "actor", "alter_stream_table", "alter_table", "apply", "apply_schema", "branches",
+        "changes", "close", "collect_garbage",
         "create_branch", "create_or_replace_stream_table", "create_sink", "create_stream_table",
         "create_table", "delete_branch", "delete_tag", "deliver", "discard_quarantined",
         "drop_sink", "drop_stream_table", "drop_table", "explain", "find_commit", "find_operation",
         "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "intents",
-        "load", "log", "mirror", "optimize", "prune", "quarantine", "read_since",
+        "load", "log", "mirror", "optimize", "plan_schema", "prune", "quarantine", "read_since",
         "recoveries", "refresh",
-        "release", "repair", "repair_sink", "replay", "resume",
-        "resume_sink", "resync_sink", "retry_quarantined", "run", "scheduler", "serve_schedule",
+        "release", "repair", "repair_sink", "replay", "resume", "rules",
+        "resume_sink", "resync_sink", "retry_quarantined", "run", "scheduler", "schema",
+        "schema_history", "serve_schedule",
         "sink_status", "sinks", "snapshot", "spark", "sql", "stream_tables", "suspend",
         "suspend_sink", "table", "tables", "tag", "tags", "transaction", "unreadable_intents",
         "uri", "verify",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -31,7 +30,7 @@ def _keep_libraries_quiet() -> None:
     logging.getLogger("tidelock").addHandler(logging.StreamHandler())
 
 
-class _PandasWithSpark(MetaPathFinder):
+class PandasWithSpark:
     """Keeps pandas out until PySpark is there, which alone needs it. PyArrow would import it for no
     more than to know whether it is there, and every command would take twice as long to start."""
 
@@ -45,6 +44,6 @@ class _PandasWithSpark(MetaPathFinder):
 
 def main() -> None:
     interrupts.end_at_once()
-    sys.meta_path.insert(0, _PandasWithSpark())
+    sys.meta_path.insert(0, PandasWithSpark())
     _keep_libraries_quiet()
     sys.exit(run(sys.argv[1:]))

@@ -201,6 +201,9 @@ class Output:
     @contextmanager
     def counting(self, what: str, unit: str = "rows") -> Iterator[Callable[[int], None]]:
         """Shows how many there were so far and how fast; the yielded function adds to them."""
+        if not self.notes.is_terminal:
+            yield lambda number: None
+            return
         from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 
         class Counted(ProgressColumn):

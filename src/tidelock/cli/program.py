@@ -52,7 +52,7 @@ COMMANDS = (
     Command(
         "apply",
         "apply",
-        "Bring the stream tables to what the .sql and .py files of a folder define.",
+        "Bring tables and stream tables to what the .sql and .py files of a folder define.",
     ),
     Command(
         "run",
@@ -62,6 +62,7 @@ COMMANDS = (
     Command("log", "history", "Show the commits of a branch, newest first."),
     Command("show", "history", "Show one commit in full."),
     Command("diff", "history", "Show what the commits after FROM, up to TO, did."),
+    Command("schema", "schema", "Show, plan, apply and trace what tables are declared as."),
     Command("table", "table", "Create, list, show, mirror and drop tables."),
     Command("stream", "stream", "Stream tables: defined by a query, kept up to date."),
     Command("sink", "sink", "Sinks: destinations that follow a table."),

@@ -14,11 +14,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tidelock.deliver.delivery.duty import Duty
+from tidelock.deliver.delivery.eras import with_partition_ids
 from tidelock.deliver.delivery.holds import take_version
 from tidelock.deliver.delivery.ledger import Ledger
-from tidelock.deliver.delivery.losses import LOSE, quarantined_rows_lost, rows_lost, tell_rows_lost
 from tidelock.deliver.delivery.quarantine import Quarantine
 from tidelock.deliver.delivery.recovery import ask, state_of
+from tidelock.deliver.delivery.replay_losses import (
+    LOSE,
+    quarantined_rows_lost,
+    rows_lost,
+    tell_rows_lost,
+)
 from tidelock.deliver.destinations.protocol import (
     DestinationPosition,
     ReplayRequest,
@@ -29,15 +35,8 @@ from tidelock.deliver.destinations.protocol import (
 from tidelock.deliver.start import refuse_expired
 from tidelock.errors import InvalidOption, SinkStopped
 from tidelock.model.commit import TableState
-from tidelock.model.sinks import (
-    NOTHING,
-    SinkDefinition,
-    SinkState,
-    Standing,
-    end_of,
-    told,
-    version_of,
-)
+from tidelock.model.positions import NOTHING, end_of, version_of
+from tidelock.model.sinks import SinkDefinition, SinkState, Standing, told
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store
 
@@ -144,7 +143,8 @@ class Replay:
             return
         if self.lose_rows:
             return
-        lost = self._rows_lost(replay, table)
+        known = with_partition_ids(self.store, self.head, table, definition, replay.state)
+        lost = self._rows_lost(replay, table, known)
         if lost:
             raise InvalidOption(
                 tell_rows_lost(definition, lost, replay.since),
@@ -153,8 +153,8 @@ class Replay:
                 rows=lost,
             )
 
-    def _rows_lost(self, replay: SinkReplay, table: TableState) -> int:
-        store, definition = self.store, self.definition
+    def _rows_lost(self, replay: SinkReplay, table: TableState, definition: SinkDefinition) -> int:
+        store = self.store
         lost = rows_lost(store, definition, table, replay.replaced())
         if self.sink.in_pieces() is not None:
             # What becomes of a request that is sent again is up to the receiver; not so of what it

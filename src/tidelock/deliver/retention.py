@@ -11,10 +11,11 @@ from tidelock.deliver.delivery.ledger import Ledger
 from tidelock.deliver.delivery.losses import PRUNED, UNDELIVERED
 from tidelock.errors import InvalidOption
 from tidelock.model.commit import Commit, TableState
-from tidelock.model.sinks import NOTHING, SinkDefinition, SinkState
+from tidelock.model.positions import NOTHING
+from tidelock.model.sinks import SinkDefinition, SinkState
 from tidelock.store.log.log import Head
+from tidelock.store.log.table_changes import changes_of
 from tidelock.store.store import Store
-from tidelock.store.tables.changes import changes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from tidelock.deliver.lanes import Lanes
 from tidelock.deliver.replay import Replay
 from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
 from tidelock.deliver.start import find_start
-from tidelock.deliver.status import status_of, statuses_of
+from tidelock.deliver.status import status_of
 from tidelock.errors import (
     Advice,
     InvalidOption,
@@ -46,16 +46,9 @@ from tidelock.errors import (
 from tidelock.model.arguments import check_text
 from tidelock.model.durations import parse_duration
 from tidelock.model.names import check_name, is_hidden
+from tidelock.model.positions import NOTHING, end_of, version_of
 from tidelock.model.schedules import parse_schedule
-from tidelock.model.sinks import (
-    NOTHING,
-    Feed,
-    SinkDefinition,
-    SinkState,
-    check_feed,
-    end_of,
-    version_of,
-)
+from tidelock.model.sinks import Feed, SinkDefinition, SinkState, check_feed
 from tidelock.store.leases.holds import hold_names, release_hold
 from tidelock.store.log.log import Head
 from tidelock.store.objects import layout
@@ -74,9 +67,9 @@ class Sinks:
     Owns: their definitions as this process knows them; everything else is in the ledger.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store = store
-        self.ledger = Ledger(store.objects, store.together)
+        self.ledger = ledger
         self._known_sinks: dict[str, SinkDefinition] = {}
 
     # Defining
@@ -105,7 +98,8 @@ class Sinks:
         state = head.tables[table]
         if is_hidden(state.name):
             raise head.tables.unknown(table)
-        schema = self._store.files.schema(state.id, self._store.files.read(state), state.key)
+        schema = self._store.files.schema(state, self._store.files.read(state)).shown
+        divided = check_partition_by(partition_by, schema)
         position, snapshot = find_start(self._store, head, state, feed, start)
         definition = SinkDefinition(
             name=name,
@@ -117,7 +111,7 @@ class Sinks:
             kind=kind,
             to=find_address(self._store.location, kind, to),
             feed=feed,
-            partition_by=check_partition_by(partition_by, schema.shown),
+            partition_by=divided,
             schedule=schedule,
             start=position,
             snapshot=snapshot,
@@ -125,6 +119,7 @@ class Sinks:
             options=dict(options),
             actor=self._store.actor,
             created=self._store.clock.now(),
+            partition_ids=tuple(schema.column(name).id for name in divided),
         )
         refuse_shared(definition, [one for one in self.ledger.definitions() if one.name != name])
         with closing(open_sink(definition)) as sink:
@@ -343,10 +338,6 @@ class Sinks:
                 kind=definition.kind,
             )
         return damage
-
-    def statuses(self, *, newest: bool = True) -> list[SinkStatus]:
-        definitions = self.ledger.readable_definitions()
-        return statuses_of(self._store, self.ledger, definitions, newest=newest)
 
     # Quarantine
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from tidelock.errors import Advice, InvalidOption, SnapshotExpired
 from tidelock.model.commit import TableState
-from tidelock.model.sinks import NOTHING, Feed, SinkDefinition, end_of
+from tidelock.model.positions import NOTHING, end_of
+from tidelock.model.sinks import Feed, SinkDefinition
 from tidelock.store.log.log import Head
+from tidelock.store.log.table_changes import changes_of
 from tidelock.store.lookup.by_sequence import find_stretches
 from tidelock.store.store import Store
-from tidelock.store.tables.changes import changes_of
 
 STARTS = "beginning, now, version:N"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidelock.deliver.delivery.feed import open_feed
 from tidelock.deliver.delivery.ledger import SUSPENDED, Ledger
 from tidelock.deliver.delivery.losses import find_losses, lapsed
 from tidelock.deliver.reports import Condition, LaggingPartition, SinkStatus
@@ -110,10 +109,11 @@ def _status(
         except TidelockError as error:
             comparison = _Comparison("stopped", error.told("shell"))
     condition, reason = _foremost(definition, comparison, entry)
+    table = None if isinstance(head, TidelockError) else _table(head, definition)
     return SinkStatus(
         name=definition.name,
         id=definition.id,
-        table=definition.table,
+        table=definition.table if table is None else table.name,
         branch=definition.branch,
         kind=definition.kind,
         to=definition.to,
@@ -145,7 +145,7 @@ def _compare(
     looks: bool,
 ) -> _Comparison:
     """The sink against its table as it is now."""
-    table = next((t for t in head.tables.states() if t.id == definition.table_id), None)
+    table = _table(head, definition)
     if table is None:
         return _Comparison("stopped", "its table was dropped")
     if not looks and state.seen != table.changed:
@@ -161,12 +161,25 @@ def _compare(
     return _Comparison("behind" if behind else "current", newest=newest)
 
 
+def _table(head: Head, definition: SinkDefinition) -> TableState | None:
+    """The table that is followed, under whatever name it has."""
+    known = head.tables.find(definition.table)
+    if known is not None and known.id == definition.table_id:
+        return known
+    return next((t for t in head.tables.states() if t.id == definition.table_id), None)
+
+
 def _newest(
     store: Store, definition: SinkDefinition, head: Head, table: TableState, state: SinkState
 ) -> int:
     if state.seen == table.changed:
         return state.watermark
-    feed = open_feed(store, definition, head.branch, head.version, state.watermark, state.fragment)
+    # Most sinks that are looked at are current: that is told without opening a table.
+    from tidelock.deliver.delivery.eras import with_partition_ids
+    from tidelock.deliver.delivery.feed import open_feed
+
+    known = with_partition_ids(store, head, table, definition, state)
+    feed = open_feed(store, known, head.branch, head.version, state.watermark, state.fragment)
     return feed.newest
 
 

@@ -9,78 +9,38 @@ Invariant: a definition's object exists before a commit names it, and never chan
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tidelock.derive.graph.graph import Graph
 from tidelock.derive.graph.groups import Group, Unit, find_groups, units
-from tidelock.derive.plan.view import ViewPlan, plan_view
+from tidelock.derive.seen import with_reads
+from tidelock.derive.stream import LostDefinition, Stored, Stream, TablesById, find_inputs
 from tidelock.errors import (
     Advice,
     CorruptObject,
     ObjectExists,
     ObjectMissing,
     StreamTableRequired,
-    TableInUse,
     TableNotFound,
 )
 from tidelock.model.commit import Tables, TableState
 from tidelock.model.names import is_hidden
-from tidelock.model.schema import TableSchema
-from tidelock.model.streams import Definition, StreamState
+from tidelock.model.streams import Definition
+from tidelock.store.engine import Engine
 from tidelock.store.objects import layout
 from tidelock.store.objects.protocol import Objects
 from tidelock.store.objects.records import decode, encode
 from tidelock.store.spark.sessions import engine_errors, speaker_of
-from tidelock.store.table import Engine, Table
+
+if TYPE_CHECKING:
+    from tidelock.derive.plan.view import ViewPlan
+    from tidelock.derive.planned import Planned, PlannedInput, Reads
+    from tidelock.model.schema import TableSchema
+    from tidelock.store.tables.datasets import TableFiles
 
 PLANS_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A definition as it is kept, with the tables that its query reads."""
-
-    definition: Definition
-    inputs: tuple[str, ...]
-    tells_time: bool = False
-    """Whether the query asks for the time, so that its rows change with nobody writing."""
-    format: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class LostDefinition(Definition):
-    """Stands for a definition whose object cannot be read: nothing is refreshed by it, and others
-    go on."""
-
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """One stream table of a snapshot."""
-
-    table: TableState
-    stored: Stored
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-    @property
-    def state(self) -> StreamState:
-        assert self.table.stream is not None
-        return self.table.stream
-
-    @property
-    def definition(self) -> Definition:
-        return self.stored.definition
-
-    def refuse_lost(self) -> None:
-        """CorruptObject if its definition cannot be read."""
-        if isinstance(self.definition, LostDefinition):
-            raise CorruptObject(self.definition.why, table=self.name)
 
 
 @dataclass(frozen=True)
@@ -110,43 +70,20 @@ class Catalog:
         """The engine that plans are made on, as a sentence names it."""
         return speaker_of(self._engine.get()).within
 
-    def refuse_missing_inputs(self, tables: Tables) -> None:
-        """TableInUse if a commit would leave a stream table without a table that it reads."""
-        streams = self.arrange(tables).streams
-        missing = {
-            read_table
-            for stream in streams.values()
-            for read_table in stream.stored.inputs
-            if read_table not in tables
-        }
-        for read_table in sorted(missing):
-            readers = [name for name, one in streams.items() if read_table in one.stored.inputs]
-            raise TableInUse(
-                f"{read_table!r} is read by {', '.join(map(repr, readers))}, so that it cannot be "
-                "dropped.",
-                Advice(
-                    "Drop those first with lake.drop_stream_table, or create it again in the same "
-                    "transaction.",
-                    "Drop those first, with `tidelock stream drop`.",
-                ),
-                table=read_table,
-                dependents=tuple(readers),
-            )
+    def check_tables(self, before: Tables, after: Tables, files: TableFiles) -> None:
+        """TableInUse if a commit would take from a stream table what it reads."""
+        from tidelock.derive.dependents import refuse_unmet, unmet_needs
 
-    def keep(
-        self,
-        definition: Definition,
-        inputs: tuple[str, ...],
-        tells_time: bool,
-        *,
-        durable: bool = True,
-    ) -> str:
+        streams = self.arrange(after).streams.values()
+        refuse_unmet(unmet_needs(streams, files), before, files)
+
+    def keep(self, stored: Stored, *, durable: bool = True) -> str:
         """Make a definition durable, unless it is only tried; returns its id."""
-        stored = Stored(definition, inputs, tells_time)
+        stored_id = stored.id
         if not durable:
-            self._stored[definition.id] = stored
-            return definition.id
-        key = layout.definition(definition.id)
+            self._stored[stored_id] = stored
+            return stored_id
+        key = layout.definition(stored_id)
         try:
             self._objects.put_new(key, encode(stored))
         except ObjectExists:
@@ -155,8 +92,8 @@ class Catalog:
             except CorruptObject:
                 # Its name is the hash of what it was: this.
                 self._objects.put(key, encode(stored))
-        self._stored[definition.id] = stored
-        return definition.id
+        self._stored[stored_id] = stored
+        return stored_id
 
     def stored(self, definition_id: str) -> Stored:
         found = self._stored.get(definition_id)
@@ -165,30 +102,40 @@ class Catalog:
             found = self._stored[definition_id] = decode(self._objects.get(key), Stored, key)
         return found
 
-    def stream(self, table: TableState) -> Stream:
+    def stream(self, table: TableState, tables: TablesById) -> Stream:
         """A stream table with its definition, or with one that stands for it if that is lost."""
-        assert table.stream is not None
+        state = table.stream
+        assert state is not None
         try:
-            return Stream(table, self.stored(table.stream.definition))
+            stored = self.stored(state.definition)
         except (CorruptObject, ObjectMissing) as error:
             why = (
                 f"The definition of stream table {table.name!r} cannot be read: {error.message} "
                 "Define it again (`tidelock apply`, or `stream create --replace`), or drop it."
             )
             # What it was computed from says what it reads.
-            inputs = tuple(entry.table for entry in table.stream.frontier)
+            inputs = tuple(entry.table for entry in state.frontier)
             lost = LostDefinition("", schedule=None, consistency="none", why=why)
-            return Stream(table, Stored(lost, inputs))
+            stored = Stored(lost, inputs)
+        return Stream(table, stored, find_inputs(stored, state, tables))
+
+    def stream_with(self, table: TableState, stored: Stored, tables: Tables) -> Stream:
+        """A stream table as it would be with another definition."""
+        assert table.stream is not None
+        return Stream(table, stored, find_inputs(stored, table.stream, TablesById(tables)))
 
     def arrange(self, tables: Tables) -> Arrangement:
         """The stream tables of a snapshot, with their graph, groups and units of refresh."""
+        by_id = TablesById(tables)
         streams = {
-            state.name: self.stream(state) for state in tables.states() if state.stream is not None
+            state.name: self.stream(state, by_id)
+            for state in tables.states()
+            if state.stream is not None
         }
-        signature = tuple(sorted((s.name, s.state.definition) for s in streams.values()))
+        signature = tuple(sorted((s.name, s.state.definition, s.inputs) for s in streams.values()))
         shape = self._shapes.get(signature)
         if shape is None:
-            graph = Graph.of({name: stream.stored.inputs for name, stream in streams.items()})
+            graph = Graph.of({name: stream.inputs for name, stream in streams.items()})
             definitions = {name: stream.definition for name, stream in streams.items()}
             groups = find_groups(graph, definitions)
             shape = (graph, groups, units(graph, groups))
@@ -197,32 +144,58 @@ class Catalog:
         return Arrangement(streams, *shape)
 
     def plan(self, tables: Tables, reads: Reads, definition: Definition) -> ViewPlan:
-        """The plan of a definition over the tables that a transaction or a snapshot sees."""
-        if isinstance(definition, LostDefinition):
-            raise CorruptObject(definition.why)
-        schemas = Schemas(tables, reads)
-        known = self._plans.get(definition.id)
+        """The plan of a new definition over the tables that a transaction or a snapshot sees."""
+        return self._plan(definition.id, definition, Schemas(tables, reads))
+
+    def plan_stream(self, reads: Reads, stream: Stream) -> Planned:
+        """The plan of a stream table, which sees of its inputs what its definition saw."""
+        from tidelock.derive.planned import Planned, refuse_broken, see_input
+
+        stream.refuse_lost()
+        given = [see_input(reads, one) for one in stream.reads]
+        plan = self._plan_seen(stream.stored.id, stream, given)
+        inputs = [replace(one, seen=one.seen.weakened(one.schema)) for one in given]
+        rebuilt = False
+        if any(one.seen is not before.seen for one, before in zip(inputs, given, strict=True)):
+            strong, plan = plan, self._plan_seen(f"{stream.stored.id} weakened", stream, inputs)
+            rebuilt = strong.kept != plan.kept
+        inputs = [replace(one, seen=with_reads(one.seen, plan.reads[one.label])) for one in inputs]
+        refuse_broken(stream, inputs)
+        return Planned(plan, stream, tuple(inputs), rebuilt)
+
+    def know_plan(self, stored: Stored, plan: ViewPlan) -> None:
+        """Remember the plan of a definition that was just kept."""
+        with self._lock:
+            self._plans[stored.id] = plan
+
+    def _plan_seen(self, place: str, stream: Stream, inputs: Sequence[PlannedInput]) -> ViewPlan:
+        from tidelock.derive.sight import label_schema
+
+        schemas = {one.label: label_schema(one.seen) for one in inputs}
+        return self._plan(place, stream.definition, schemas)
+
+    def _plan(
+        self, place: str, definition: Definition, schemas: Mapping[str, TableSchema]
+    ) -> ViewPlan:
+        known = self._plans.get(place)
         if known is not None and all(
             schemas.get(name) == schema for name, schema in known.schemas.items()
         ):
             return known
+        # Which stream tables there are is told without the parser that plans are made with.
+        from tidelock.derive.plan.view import plan_view
+
         self._engine.follow_settings()
         with engine_errors(self._engine.get()):
             plan = plan_view(self._engine, definition, schemas)
         with self._lock:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
-            self._plans[definition.id] = plan
+            self._plans[place] = plan
         return plan
 
 
-class Reads(Protocol):
-    """What a plan is made over: a transaction or a snapshot."""
-
-    def table(self, name: str) -> Table: ...
-
-
-class Schemas(Mapping[str, TableSchema]):
+class Schemas(Mapping[str, "TableSchema"]):
     """The schemas of tables, each opened when it is asked for."""
 
     def __init__(self, tables: Tables, reads: Reads) -> None:
@@ -251,4 +224,4 @@ def stream_of(tables: Tables, catalog: Catalog, name: str) -> Stream:
             Advice("lake.stream_tables() lists those.", "`tidelock stream list` shows those."),
             table=state.name,
         )
-    return catalog.stream(state)
+    return catalog.stream(state, TablesById(tables))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from tidelock.derive.graph.drawing import as_dot, as_mermaid, as_text
 from tidelock.derive.graph.graph import Graph
 from tidelock.derive.graph.groups import Group
-from tidelock.derive.plan.explanation import Statement
 from tidelock.derive.refresh.attempts import Attempt
 from tidelock.model.listing import Listing
 from tidelock.model.streams import Consistency, SchedulePolicy
+
+if TYPE_CHECKING:
+    from tidelock.derive.plan.explanation import Statement
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class TableState:
     """The highest sequence of a row that retention has removed."""
     checksum: int = 0
     """Of the manifest of its pin; 0 if it has none."""
+    schema: str = ""
+    """The id of its declared schema; empty for a table that is as it was created, without rules."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:
@@ -76,6 +78,14 @@ class TableChange:
         return self.state.id
 
     @property
+    def altered(self) -> bool:
+        """Whether the table has another schema than before, or another name."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return False
+        return before.schema != after.schema or before.name != after.name
+
+    @property
     def summary(self) -> str:
         """What was done, in a few characters: `orders +2 ~1`, `invoices created`."""
         if self.after is None:
@@ -84,6 +94,10 @@ class TableChange:
         counts = [f"{sign}{number:,}" for sign, number in signs if number]
         if self.before is None:
             counts.insert(0, "created")
+        elif self.before.schema != self.after.schema:
+            counts.insert(0, "altered")
+        if self.before is not None and self.before.name != self.after.name:
+            counts.insert(0, f"renamed from {self.before.name}")
         return " ".join([self.table, *counts])
 
     def __repr__(self) -> str:

@@ -1,8 +1,7 @@
 """Sinks as data: what follows which table to where, and how far it has come.
 
-A *position* is a number that orders everything that a feed delivers: for `inserts` a row's
-sequence, for `changes` the version in the upper bits and the number within it in the lower. Ranges
-are open below and closed above: (after, until].
+What is delivered is counted by positions (positions.py). Ranges of them are open below and closed
+above: (after, until].
 
 Invariants:
     a partition's watermark is that of `lagging[path]`, else `watermark`;
@@ -21,6 +20,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tidelock.errors import InvalidOption
+from tidelock.model.positions import end_of, version_of
 
 Feed = Literal["inserts", "changes"]
 FEEDS = ("inserts", "changes")
@@ -35,26 +35,8 @@ HOLDS: dict[Feed, str] = {
     ),
 }
 """What a destination will and will not hold, for each feed."""
-NOTHING = -1
-"""The position before the first."""
 NOBODY = ""
 """What a destination that no plan has reached says of who did."""
-ORDINAL_BITS = 32
-"""How many bits of a position in a `changes` feed tell the number within its version."""
-
-
-def position_of(version: int, ordinal: int) -> int:
-    """The position of a change, by its number within its version."""
-    return version << ORDINAL_BITS | ordinal
-
-
-def end_of(version: int) -> int:
-    """The position at which everything up to and with a version is delivered."""
-    return position_of(version + 1, 0) - 1
-
-
-def version_of(position: int) -> int:
-    return position >> ORDINAL_BITS
 
 
 def told(feed: Feed, position: int) -> int:
@@ -86,6 +68,9 @@ class SinkDefinition:
     actor: str
     created: datetime
     format: int = 1
+    partition_ids: tuple[int, ...] = ()
+    """The ids of the columns in `partition_by`, which are called so when the sink is made; empty in
+    definitions from before ids were kept."""
 
 
 def first_position(definition: SinkDefinition) -> int:
@@ -93,6 +78,22 @@ def first_position(definition: SinkDefinition) -> int:
     if definition.snapshot is not None:
         return end_of(definition.snapshot - 1)
     return definition.start
+
+
+@dataclass(frozen=True, slots=True)
+class SentColumn:
+    """A column of the rows that are sent: what it is, and what it is called."""
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+
+
+def digest_of(columns: tuple[SentColumn, ...]) -> str:
+    """What tells columns from others, as a destination may note it; empty for none."""
+    told = json.dumps([[one.id, one.name, one.type] for one in columns])
+    return hashlib.blake2b(told.encode(), digest_size=7).hexdigest() if columns else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,10 @@ class SinkState:
     may_lose_rows: bool = False
     """Whether a replay may take rows from the destination that the lake has no longer."""
     format: int = 1
+    columns: tuple[SentColumn, ...] = ()
+    """The newest columns that rows were sent with; empty before the first."""
+    shown: int = 0
+    """The version that those are of."""
 
     @property
     def reached(self) -> int:
@@ -212,6 +217,10 @@ class DeliveryPlan:
     created: datetime | None = None
     closed: bool = False
     format: int = 1
+    columns: tuple[SentColumn, ...] = ()
+    """The columns of its rows."""
+    shown: int = 0
+    """The version that those are of, if that is a later one than is read."""
 
     @property
     def identity(self) -> str:

@@ -6,29 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tidelock.ingest.files.find import find_files
-from tidelock.ingest.files.load import (
-    Load,
-    LoadReport,
-    Mode,
-    check_mode,
-    creation_of,
-    reading_of,
-)
+from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
 
 if TYPE_CHECKING:
-    from tidelock.run.session import Engine
-    from tidelock.store.store import Store
+    from tidelock.ingest.files.load import LoadReport, Mode
 
 FileNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-class FileMethods:
+class FileMethods(Rooms):
     """What a lake does with files of rows."""
-
-    _store: Store
-    _engine: Engine
 
     def load(
         self,
@@ -40,6 +28,7 @@ class FileMethods:
         delimiter: str | None = None,
         nulls: str | Sequence[str] = ("",),
         columns: str | Sequence[str] | None = None,
+        evolve: bool = False,
         create: bool = False,
         schema: object | None = None,
         key: str | Sequence[str] | None = None,
@@ -51,18 +40,29 @@ class FileMethods:
         """Load Parquet, CSV or JSON lines files into a table, as one commit.
 
         `files` are names, folders (for the files directly in them) and patterns such as
-        `"day/**/*.csv"`. Columns are matched by name, and those that are not given become NULL,
-        also in rows that an upsert replaces. A bad value is an error that names file, line and
-        column, and nothing is loaded. `delimiter`, `nulls` (what stands for NULL) and `columns`
-        (of files without a header) are for CSV. With `create=True` a table that is missing is
-        created, from `schema` or from the first Parquet file, with that `key`. `progress` is called
-        with the number of rows of each batch.
+        `"day/**/*.csv"`. Columns are matched by name, and those that are not given get their
+        defaults, also in rows that an upsert replaces. Columns that the table does not have are
+        refused, unless `evolve=True`, which adds them in the same commit. A bad value is an error
+        that names file, line and column, and nothing is loaded. `delimiter`, `nulls` (what stands
+        for NULL) and `columns` (of files without a header) are for CSV. With `create=True` a table
+        that is missing is created, from `schema` or from the first Parquet file, with that `key`.
+        `progress` is called with the number of rows of each batch.
         """
+        from tidelock.ingest.files.find import find_files
+        from tidelock.ingest.files.load import (
+            Load,
+            LoadReport,
+            check_mode,
+            creation_of,
+            reading_of,
+        )
+
         self._store.refuse_unusable()
         names = [files] if isinstance(files, str | os.PathLike) else list(files)
         reading = reading_of(format, delimiter, nulls, columns, self._engine.zone)
         found = find_files([os.fspath(name) for name in names], reading)
-        wanted = Load(table, tuple(found), check_mode(mode), creation_of(create, schema, key))
+        creation = creation_of(create, schema, key)
+        wanted = Load(table, tuple(found), check_mode(mode), creation, evolve)
         transaction = self._store.begin(
             branch, message=message or wanted.reason, operation_id=operation_id
         )

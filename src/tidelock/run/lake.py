@@ -6,23 +6,15 @@ are safe to use from several threads; several handles, in several processes, may
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import count, groupby, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import pyarrow as pa
-
-from tidelock.deliver.sinks import Sinks
-from tidelock.derive.catalog import Catalog
-from tidelock.derive.definitions.define import StreamDefinitions
-from tidelock.derive.refresh.refreshes import StreamRefreshes
 from tidelock.errors import (
     Action,
     ConflictError,
@@ -32,53 +24,37 @@ from tidelock.errors import (
 )
 from tidelock.model.arguments import check_count
 from tidelock.model.commit import BranchRef, Commit, TableState
-from tidelock.model.durations import parse_duration
+from tidelock.model.isolation import Isolation
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_table_name, names_of
+from tidelock.model.names import check_table_name
 from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
-from tidelock.run.session import Engine
+from tidelock.run.schemas import SchemaMethods
 from tidelock.run.sinks import SinkMethods
 from tidelock.run.streams import StreamMethods
+from tidelock.run.upkeep import UpkeepMethods
 from tidelock.store import points
 from tidelock.store.branches import MAIN, Tag
 from tidelock.store.lake_info import LakeInfo
-from tidelock.store.leases.holds import Hold, release_hold, take_hold
-from tidelock.store.leases.intents import Intent, UnreadableIntent, list_intents
-from tidelock.store.leases.recovery import Recovery, recoveries
+from tidelock.store.log.table_changes import named_changes
 from tidelock.store.points import At
 from tidelock.store.snapshot import Snapshot
-from tidelock.store.store import Store
-from tidelock.store.table import Table
-from tidelock.store.tables.change_reader import change_reader
-from tidelock.store.tables.changes import named_changes
-from tidelock.store.transaction import Transaction
-from tidelock.store.upkeep import repair as repairing
-from tidelock.store.upkeep.garbage import GarbageReport, collect
-from tidelock.store.upkeep.inventory import Finding
-from tidelock.store.upkeep.mirror import Foreign, Mirror, foreign_commits, mirror
-from tidelock.store.upkeep.verification import VerifyReport, sample_damage, verify
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
-logger = logging.getLogger("tidelock")
+    from tidelock.store.rules.listing import RuleInfo
+    from tidelock.store.table import Table
+    from tidelock.store.transaction import Transaction
 
-RETENTION = timedelta(days=7)
+T = TypeVar("T")
+
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake(FileMethods, StreamMethods, SinkMethods):
+class Lake(FileMethods, SchemaMethods, StreamMethods, SinkMethods, UpkeepMethods):
     """An open lake. Close it, or use it as a context manager."""
-
-    def __init__(self, store: Store, engine: Engine, catalog: Catalog) -> None:
-        self._store = store
-        self._engine = engine
-        self._sinks = Sinks(store)
-        self._catalog = catalog
-        self._definitions = StreamDefinitions(store, self._catalog)
-        self._refreshes = StreamRefreshes(store, self._definitions)
 
     @property
     def uri(self) -> str:
@@ -109,14 +85,20 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
         actor: str | None = None,
         operation_id: str | None = None,
         properties: Mapping[str, Any] | None = None,
+        isolation: Isolation = "snapshot",
     ) -> Transaction:
-        """Begin a transaction. Leaving its block publishes one commit, or, on error, nothing."""
+        """Begin a transaction. Leaving its block publishes one commit, or, on error, nothing.
+
+        With `isolation="serializable"` it is published only if nothing that it read through this
+        handle was changed meanwhile.
+        """
         return self._store.begin(
             branch,
             message=message,
             actor=actor,
             operation_id=operation_id,
             properties=properties,
+            isolation=isolation,
         )
 
     def run(
@@ -128,6 +110,7 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
         branch: str = MAIN,
         operation_id: str | None = None,
         properties: Mapping[str, Any] | None = None,
+        isolation: Isolation = "snapshot",
     ) -> T:
         """Run a function in a transaction, and again when another commit was first.
 
@@ -139,7 +122,11 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
         with ExitStack() as stack:
             for attempt in count():
                 transaction = self.transaction(
-                    message, branch=branch, operation_id=operation_id, properties=properties
+                    message,
+                    branch=branch,
+                    operation_id=operation_id,
+                    properties=properties,
+                    isolation=isolation,
                 )
                 try:
                     with transaction:
@@ -170,10 +157,13 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
             transaction.create_table(name, schema, key=key)
         return _published(transaction)
 
-    def drop_table(self, name: str, *, branch: str = MAIN, message: str = "") -> Commit:
-        """Drop a table. Earlier snapshots still show it while they are retained."""
+    def drop_table(
+        self, name: str, *, cascade: bool = False, branch: str = MAIN, message: str = ""
+    ) -> Commit:
+        """Drop a table, and with `cascade` the stream tables that are computed from it. Earlier
+        snapshots still show it while they are retained."""
         with self.transaction(message or f"drop table {name}", branch=branch) as transaction:
-            transaction.drop_table(name)
+            transaction.drop_table(name, cascade=cascade)
         return _published(transaction)
 
     # Reading
@@ -218,6 +208,10 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
         """The tables of the newest snapshot."""
         return self.snapshot(branch).tables()
 
+    def rules(self, table: str, *, branch: str = MAIN) -> Listing[RuleInfo]:
+        """What must hold of the rows of a table: its key, NOT NULL, and its other rules."""
+        return self.snapshot(branch).rules(table)
+
     def sql(self, query: str, *, branch: str = MAIN) -> DataFrame:
         """Run a Spark SQL query over the newest snapshot."""
         return self.snapshot(branch).sql(query)
@@ -238,6 +232,8 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
         created under its name is followed if it has the same columns, else TableReplaced says
         where to divide the range.
         """
+        from tidelock.store.tables.change_reader import change_reader
+
         head = self._store.branches.head(branch)
         first = points.version_on(self._store, head, since)
         last = None if until is None else points.version_on(self._store, head, until)
@@ -365,172 +361,6 @@ class Lake(FileMethods, StreamMethods, SinkMethods):
     def delete_tag(self, name: str) -> None:
         self._store.refuse_read_only()
         self._store.branches.delete_tag(name)
-
-    # Maintenance
-
-    def optimize(
-        self,
-        tables: str | Sequence[str] | None = None,
-        *,
-        branch: str = MAIN,
-        on_spark: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Listing[Commit]:
-        """Compact tables and bring their key indexes up to date. Changes no row.
-
-        Writers are neither blocked nor do they get in its way. `on_spark=True` rewrites fragments
-        on Spark's executors.
-        """
-        self._store.refuse_read_only()
-        self._store.lease.ensure()
-        head = self._store.branches.head(branch)
-        asked = list(head.tables) if tables is None else names_of(tables, "tables")
-        names = [head.tables[name].name for name in asked]
-        commits: list[Commit] = []
-        for number, name in enumerate(names, start=1):
-            maintainer = self._store.maintainer
-            done = [maintainer.compact(head.branch, name, on_spark)]
-            done.append(maintainer.index(head.branch, name))
-            commits.extend(commit for commit in done if commit is not None)
-            if progress is not None:
-                progress(number, len(names))
-        self._sample()
-        return Listing.of(
-            "Maintenance",
-            commits,
-            {"version": lambda c: c.version, "done": lambda c: c.message},
-        )
-
-    def collect_garbage(
-        self,
-        older_than: timedelta | float | str = RETENTION,
-        *,
-        versions: int = 1,
-        dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> GarbageReport:
-        """Remove what nobody needs.
-
-        Kept are the last `versions` commits of each branch, everything that was current within
-        `older_than`, tags, holds, and whatever a reader or writer is using.
-        """
-        if not dry_run:
-            self._store.refuse_read_only()
-        check_count(versions, "versions")
-        age = parse_duration(older_than, "an age")
-        if not dry_run:
-            self._sinks.release_leftovers()
-        report = collect(self._store, age, versions, dry_run, progress)
-        return report if dry_run else replace(report, damaged=self._sample())
-
-    def _sample(self) -> tuple[Finding, ...]:
-        """Look at some files by chance, and say what is damaged."""
-        found = sample_damage(self._store)
-        for one in found:
-            logger.error("%s of table %r is damaged: %s", one.key, one.table, one.why)
-        return found
-
-    def hold(self, name: str, version: int | None = None, *, branch: str = MAIN) -> Hold:
-        """Keep a version readable until the hold is moved or released."""
-        self._store.refuse_read_only()
-        place = points.locate(self._store, branch, version=version)
-        hold = take_hold(self._store.objects, name, *place, self.actor)
-        try:
-            points.check_kept(self._store, place)
-        except SnapshotExpired:
-            release_hold(self._store.objects, name)
-            raise
-        return hold
-
-    def release(self, name: str) -> None:
-        """Release a hold."""
-        self._store.refuse_read_only()
-        release_hold(self._store.objects, name)
-
-    def mirror(self, table: str) -> Mirror:
-        """Make the Lance HEAD of a table equal to main, for plain Lance readers."""
-        self._store.refuse_read_only()
-        return mirror(self._store, self._store.branches.head(MAIN).tables[table])
-
-    def recoveries(self) -> Listing[Recovery]:
-        """What became of operations whose writers died."""
-        return recoveries(self._store)
-
-    def intents(self) -> Listing[Intent]:
-        """Who is staging work right now, and what dead writers left to be settled."""
-        readable, _ = list_intents(self._store.objects)
-        return Listing.of(
-            "Intents",
-            readable,
-            {
-                "operation": lambda i: i.operation_id,
-                "branch": lambda i: i.branch,
-                "actor": lambda i: i.actor,
-                "owner": lambda i: i.owner,
-                "message": lambda i: i.message,
-                "sealed": lambda i: "yes" if i.sealed is not None else "no",
-                "created": lambda i: i.created,
-            },
-        )
-
-    def unreadable_intents(self) -> Listing[UnreadableIntent]:
-        """Intents that an operator must look at: writing is refused while there are any."""
-        _, unreadable = list_intents(self._store.objects)
-        return Listing.of(
-            "Unreadable intents",
-            unreadable,
-            {"file": lambda i: i.file, "cause": lambda i: i.cause},
-        )
-
-    def foreign_commits(self) -> Listing[Foreign]:
-        """Commits that others made on the Lance HEAD of mirrored tables."""
-        states = self._store.branches.head(MAIN).tables.states()
-        return Listing.of(
-            "Foreign commits",
-            foreign_commits(self._store, states),
-            {
-                "table": lambda f: f.table,
-                "expected": lambda f: f.expected,
-                "actual": lambda f: f.actual,
-                "rows": lambda f: f.rows,
-                "path": lambda f: f.path,
-            },
-        )
-
-    def repair(
-        self,
-        table: str | None = None,
-        *,
-        adopt: bool = False,
-        discard: bool = False,
-        discard_intent: str | None = None,
-        discard_object: str | None = None,
-    ) -> repairing.RepairReport:
-        """Show what an operator must decide, and do it on an explicit word.
-
-        Without arguments it settles expired intents, mends damaged objects where that harms nobody,
-        and lists foreign commits and what else is damaged. `adopt=True` or `discard=True` decides
-        on the foreign commit of `table`; `discard_intent` removes an unreadable intent by its file
-        name, and `discard_object` gives up another damaged object, by its path in the lake.
-        """
-        self._store.refuse_read_only()
-        return repairing.repair(self._store, table, adopt, discard, discard_intent, discard_object)
-
-    def verify(
-        self,
-        tables: str | Sequence[str] | None = None,
-        *,
-        sample: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> VerifyReport:
-        """Compare everything with the checksums that were kept when it was written.
-
-        Reads every object of the lake and every file that the heads of branches, tags and holds
-        need; of some tables alone, or with `sample` so many files by chance. Changes nothing.
-        """
-        if sample is not None:
-            check_count(sample, "sample")
-        return verify(self._store, tables, sample, progress)
 
     def close(self) -> None:
         """Give up the lease and stop the Spark session, if it was started here."""

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tidelock.derive.catalog import Catalog
@@ -26,6 +27,8 @@ from tidelock.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidelock.store.transaction import Transaction
 
 LEASE_SECONDS_MIN = 0.01
 
@@ -85,9 +88,17 @@ def open(
         durability=durability,
         lease_seconds=seconds,
         heal=heal,
-        check_tables=catalog.refuse_missing_inputs,
+        check_tables=catalog.check_tables,
+        carry_along=partial(_carry_along, catalog),
     )
     return Lake(store, session, catalog)
+
+
+def _carry_along(catalog: Catalog, transaction: Transaction, cascade: bool) -> None:
+    # It brings the parser of SQL, which most transactions have no use for.
+    from tidelock.derive.definitions.staging import StreamStaging
+
+    StreamStaging(catalog).carry_along(transaction, cascade)
 
 
 def _lease_seconds(given: float | None) -> float:

@@ -24,7 +24,8 @@ from tidelock.deliver.sinks import Sinks
 from tidelock.derive.graph.groups import Unit
 from tidelock.derive.refresh.attempts import Attempt
 from tidelock.derive.refresh.refreshes import StreamRefreshes
-from tidelock.store.leases.single_holder import Holder, Post
+from tidelock.run.post import LEASE_SECONDS, post_of
+from tidelock.store.leases.single_holder import Holder
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store
 
@@ -34,7 +35,6 @@ SHORT_LOOK_SECONDS = 0.05
 """The same, while work waits for other work to end."""
 AGENDA_SECONDS = 5.0
 """How long it may go unnoticed that a user ended the backing off of a stream table."""
-LEASE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class Watcher:
     waiting: Callable[[Holder], None] = lambda holder: None
     started: Callable[[], None] = lambda: None
     delivered: Callable[[DeliveryReport], None] = lambda report: None
-
-
-def post_of(store: Store, branch: str, lease_seconds: float = LEASE_SECONDS) -> Post:
-    """The post that a branch's scheduler holds."""
-    return Post(store.objects, f"scheduler of {branch}", lease_seconds)
 
 
 class Scheduler:

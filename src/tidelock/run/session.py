@@ -18,7 +18,6 @@ import atexit
 import os
 import threading
 import time
-import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,6 +140,8 @@ def _read_config_file(named: str | None, working_directory: Path) -> EngineSetti
     path = Path(named) if named else working_directory / CONFIG_FILE
     if not named and not path.is_file():
         return EngineSettings()
+    import tomllib
+
     try:
         section = tomllib.loads(path.read_text("utf-8")).get("spark", {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

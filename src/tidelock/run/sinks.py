@@ -4,51 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import pyarrow as pa
-
-from tidelock.deliver.delivery.quarantine import QuarantinedChunk, ResendReport
-from tidelock.deliver.destinations.protocol import never
-from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
-from tidelock.deliver.retention import PruneReport, prune
-from tidelock.deliver.sinks import Sinks
-from tidelock.errors import InvalidOption
 from tidelock.model.listing import Listing
-from tidelock.model.names import is_hidden
-from tidelock.model.sinks import Feed
+from tidelock.model.positions import NOTHING
 from tidelock.model.streams import UPSTREAM
+from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
-from tidelock.store.lookup.by_sequence import NOTHING, SEQUENCE, find_stretches, read_rows
-from tidelock.store.store import Store
+
+if TYPE_CHECKING:
+    from tidelock.deliver.delivery.quarantine import QuarantinedChunk, ResendReport
+    from tidelock.deliver.pages import Page
+    from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
+    from tidelock.deliver.retention import PruneReport
+    from tidelock.model.sinks import Feed
 
 PAGE_ROWS = 10_000
 
 
-@dataclass(frozen=True)
-class Page:
-    """Rows in the order of their sequence, and where to go on."""
-
-    rows: pa.Table
-    """The table's columns and `_sequence`."""
-    token: int
-    """Give it as `after` to get what follows."""
-    more: bool
-    """Whether there is more now."""
-    version: int
-
-    def __repr__(self) -> str:
-        more = "more follow" if self.more else "no more now"
-        return f"Page({self.rows.num_rows} rows, token={self.token}, {more})"
-
-
-class SinkMethods:
+class SinkMethods(Rooms):
     """Sinks: destinations outside of the lake that follow a table."""
-
-    _store: Store
-    _sinks: Sinks
 
     def create_sink(
         self,
@@ -81,7 +56,7 @@ class SinkMethods:
         self, name: str | None = None, *, stop: threading.Event | None = None
     ) -> DeliveryReport | Listing[DeliveryReport]:
         """Deliver what is new to one sink; without a name, to all of them."""
-        stopped = never if stop is None else stop.is_set
+        stopped = (stop or threading.Event()).is_set
         if name is not None:
             return self._sinks.deliver(name, stopped=stopped)
         return list_deliveries(self._sinks.deliver_all(stopped))
@@ -92,10 +67,12 @@ class SinkMethods:
         Without `newest`, no table is opened to find out how far each could be: one whose table has
         changed since it was last delivered to is behind.
         """
-        found = self._sinks.statuses(newest=newest)
+        from tidelock.deliver.status import statuses_of
+
+        definitions = self._ledger.readable_definitions()
         return Listing.of(
             "Sinks",
-            found,
+            statuses_of(self._store, self._ledger, definitions, newest=newest),
             {
                 "name": lambda s: s.name,
                 "table": lambda s: s.table,
@@ -174,6 +151,8 @@ class SinkMethods:
         With `keep_until_delivered`, rows that a sink has not delivered stay, unless it is later
         than its `hold` allows.
         """
+        from tidelock.deliver.retention import prune
+
         return prune(
             self._store,
             table,
@@ -193,23 +172,9 @@ class SinkMethods:
         branch: str = MAIN,
     ) -> Page:
         """Rows that came after a sequence, in order: what a consumer of one's own asks for."""
-        for name, value, least in (("after", after, NOTHING), ("limit", limit, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidOption(f"{name}={value!r} is not a number from {least} on.")
-        head = self._store.branches.head(branch)
-        snapshot = self._store.snapshot_at(head.branch, head.version)
-        view = snapshot.table(table)
-        dataset = view.dataset
-        names = [name for name in view.resolve(columns) if not is_hidden(name)]
-        with view.files.reading(view.state):
-            stretches = find_stretches(dataset, after)
-            newest = stretches[-1].last if stretches else after
-            found = _first(read_rows(dataset, stretches, after, newest, names), limit)
-        fields = [dataset.schema.field(name) for name in names]
-        schema = pa.schema([*fields, pa.field(SEQUENCE, pa.int64(), nullable=False)])
-        rows = pa.Table.from_batches(found, schema)
-        token = rows.column(SEQUENCE)[-1].as_py() if rows.num_rows else after
-        return Page(rows, token, token < newest, head.version)
+        from tidelock.deliver.pages import read_page
+
+        return read_page(self._store, table, after, limit, columns, branch)
 
     def quarantine(self, name: str) -> Listing[QuarantinedChunk]:
         """The chunks that a destination refused, put aside in sight."""
@@ -235,17 +200,6 @@ class SinkMethods:
     ) -> tuple[QuarantinedChunk, ...]:
         """Give up what was refused: one chunk by its number, or all of them."""
         return self._sinks.discard(name, number)
-
-
-def _first(batches: Any, limit: int) -> list[pa.RecordBatch]:
-    found = []
-    left = limit
-    for batch in islice(batches, limit):
-        found.append(batch.slice(0, left))
-        left -= batch.num_rows
-        if left <= 0:
-            break
-    return found
 
 
 def list_deliveries(reports: list[DeliveryReport]) -> Listing[DeliveryReport]:

@@ -5,27 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from tidelock.deliver.sinks import Sinks
-from tidelock.derive.catalog import Arrangement, Catalog, LostDefinition, Stream, stream_of
-from tidelock.derive.definitions.apply import Applied, Review, apply_folder, refuse_drops
-from tidelock.derive.definitions.define import StreamDefinitions, checked
-from tidelock.derive.definitions.options import MANUAL
-from tidelock.derive.graph.due import suspension
-from tidelock.derive.graph.groups import Group, Unit
-from tidelock.derive.refresh.attempts import Attempt, keys_by_table, recorded, told_failures
-from tidelock.derive.refresh.explain import explain_stream
-from tidelock.derive.refresh.refreshes import StreamRefreshes
-from tidelock.derive.reports import (
-    Drawing,
-    Explanation,
-    Freshness,
-    GroupState,
-    StreamTable,
-    refresh_listing,
-)
 from tidelock.errors import InvalidOption
 from tidelock.model.commit import Commit
 from tidelock.model.listing import Listing
@@ -37,22 +18,27 @@ from tidelock.model.streams import (
     SchedulePolicy,
     StreamOptions,
 )
-from tidelock.run.scheduler import Scheduler, Watcher, post_of
+from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
-from tidelock.store.leases.single_holder import Holder
-from tidelock.store.log.log import Head
 from tidelock.store.points import At
-from tidelock.store.store import Store
+
+if TYPE_CHECKING:
+    from tidelock.derive.definitions.apply import Applied, Review
+    from tidelock.derive.graph.groups import Unit
+    from tidelock.derive.refresh.attempts import Attempt
+    from tidelock.derive.reports import (
+        Drawing,
+        Explanation,
+        Freshness,
+        GroupState,
+        StreamTable,
+    )
+    from tidelock.run.scheduler import Watcher
+    from tidelock.store.leases.single_holder import Holder
 
 
-class StreamMethods:
+class StreamMethods(Rooms):
     """Stream tables: tables that are defined by a query and follow their inputs."""
-
-    _store: Store
-    _catalog: Catalog
-    _definitions: StreamDefinitions
-    _refreshes: StreamRefreshes
-    _sinks: Sinks
 
     def create_stream_table(
         self,
@@ -71,13 +57,13 @@ class StreamMethods:
         (whenever an input changed) or None (only when asked). The first refresh fills it.
         """
         definition = Definition(query, schedule, refresh_mode, consistency, schedule_policy)
-        return self._definitions.create(name, checked(definition), branch)
+        return self._definitions.create(name, definition, branch)
 
     def create_or_replace_stream_table(
         self, name: str, query: str, *, branch: str = MAIN, **options: Unpack[StreamOptions]
     ) -> Commit:
         """As create_stream_table, in the place of a stream table of that name if there is one."""
-        definition = checked(Definition(query, **options))
+        definition = Definition(query, **options)
         return self._definitions.create(name, definition, branch, replace_it=True)
 
     def alter_stream_table(self, name: str, *, branch: str = MAIN, **options: Any) -> Commit:
@@ -102,21 +88,32 @@ class StreamMethods:
         *,
         dry_run: bool = False,
         allow_drop: bool = False,
+        allow_data_loss: bool = False,
         review: Review | None = None,
         branch: str = MAIN,
     ) -> Applied:
-        """Bring the stream tables to what the .sql and .py files of a folder define.
+        """Bring tables and stream tables to what the .sql and .py files of a folder define.
 
-        Everything is one commit; without a change there is none. Only what was applied from this
-        folder before and is no longer defined is dropped, and only with `allow_drop`. `dry_run`
-        checks everything and changes nothing. `review` is called with the plan once it is checked,
-        in the place of `allow_drop`; when it returns False, nothing is changed.
+        Everything is one commit; without a change there is none. Of stream tables only what was
+        applied from this folder before and is no longer defined is dropped, and only with
+        `allow_drop`. Tables that no file declares are left alone; what a step destroys, such as a
+        column, needs `allow_data_loss`. `dry_run` checks everything and changes nothing. `review`
+        is called with the plan once it is checked, in the place of `allow_drop`; when it returns
+        False, nothing is changed.
         """
+        from tidelock.derive.definitions.apply import apply_folder, refuse_drops
+
         self._store.refuse_unusable()
         if review is None:
             review = (lambda plan: True) if allow_drop else refuse_drops
         return apply_folder(
-            self._store, self._definitions, folder, branch, dry_run=dry_run, review=review
+            self._store,
+            self._definitions,
+            folder,
+            branch,
+            dry_run=dry_run,
+            review=review,
+            allow_data_loss=allow_data_loss,
         )
 
     def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit | None:
@@ -156,6 +153,8 @@ class StreamMethods:
         `begun` is called when a group or a table is begun, `progress` when a table is done. Once
         `stop` is set nothing more is begun; what was, is finished.
         """
+        from tidelock.derive.reports import refresh_listing
+
         if consistency not in (None, "lake"):
             raise InvalidOption(
                 f"consistency={consistency!r} is not known here. Use 'lake', or leave it out.",
@@ -177,49 +176,15 @@ class StreamMethods:
 
     def stream_tables(self, *, branch: str = MAIN) -> Listing[StreamTable]:
         """All stream tables, upstream first, and where they stand."""
-        head, arrangement = self._arranged(branch)
-        statuses = self._statuses(head, arrangement)
-        return Listing.of(
-            "Stream tables",
-            [
-                self._told(arrangement, arrangement.streams[name], statuses[name])
-                for name in arrangement.graph.stream_tables
-            ],
-            {
-                "name": lambda s: s.name,
-                "schedule": lambda s: s.schedule or MANUAL,
-                "mode": lambda s: s.refresh_mode,
-                "group": lambda s: s.group,
-                "rows": lambda s: s.rows,
-                "as of": lambda s: s.as_of,
-                "epoch": lambda s: s.epoch,
-                "status": lambda s: s.status,
-                "inputs": lambda s: s.inputs,
-            },
-        )
+        return self._reporting.stream_tables(branch)
 
     def groups(self, *, branch: str = MAIN) -> Listing[GroupState]:
         """The groups that are refreshed in one commit, and what each is waiting for."""
-        head, arrangement = self._arranged(branch)
-        return Listing.of(
-            "Groups",
-            [self._group(head, arrangement, group) for group in arrangement.groups],
-            {
-                "name": lambda g: g.name,
-                "members": lambda g: g.members,
-                "converges at": lambda g: g.convergence_points,
-                "policy": lambda g: g.policy,
-                "consistency": lambda g: g.consistency,
-                "epoch": lambda g: g.epoch,
-                "last result": lambda g: g.last_result,
-                "not due because": lambda g: g.not_due_because,
-            },
-        )
+        return self._reporting.groups(branch, self._refreshes.due)
 
     def graph(self, *, branch: str = MAIN) -> Drawing:
         """The graph of stream tables; shows itself as text, `.mermaid()` and `.dot()` draw it."""
-        _, arrangement = self._arranged(branch)
-        return Drawing(arrangement.graph, arrangement.groups)
+        return self._reporting.graph(branch)
 
     def explain(self, name: str, *, branch: str = MAIN, at: At | None = None) -> Explanation:
         """How a stream table is kept: operators, state, the mode that is chosen and why.
@@ -227,46 +192,17 @@ class StreamMethods:
         `.sql` of it is what the engine is asked. Writes nothing. With `at` (a version, a commit
         id, a tag's name or a time): as it was then.
         """
+        from tidelock.derive.refresh.explain import explain_stream
+
         return explain_stream(self._store, self._catalog, name, branch, at)
 
     def history(self, name: str, limit: int | None = 20, *, branch: str = MAIN) -> Listing[Attempt]:
         """Every attempt to refresh a stream table, newest first, failures included."""
-        head = self._store.branches.head(branch)
-        stream = stream_of(head.tables, self._catalog, name)
-        found = [
-            *self._published(head, stream, limit),
-            *recorded(self._store.objects, head.branch.id, stream.table.id),
-        ]
-        found.sort(key=lambda attempt: attempt.time, reverse=True)
-        return Listing.of(
-            f"History of {stream.name}",
-            found[:limit],
-            {
-                "time": lambda a: a.time,
-                "action": lambda a: a.action,
-                "rows in": lambda a: a.rows_in,
-                "rows out": lambda a: a.rows_out,
-                "seconds": lambda a: a.seconds,
-                "version": lambda a: a.version,
-                "commit": lambda a: a.commit,
-                "epoch": lambda a: a.epoch,
-                "reason": lambda a: a.reason,
-            },
-        )
+        return self._reporting.history(name, limit, branch)
 
     def freshness(self, name: str, *, branch: str = MAIN) -> Freshness:
         """How far a stream table is behind what it is computed from."""
-        head, arrangement = self._arranged(branch)
-        stream = stream_of(head.tables, self._catalog, name)
-        graph = arrangement.graph
-        bases = [one for one in graph.upstream(stream.name) if not graph.is_stream(one)]
-        late = [one for one in bases if head.tables[one].changed > stream.state.as_of]
-        changed = {head.tables[one].changed for one in late}
-        waiting = timedelta(0)
-        if changed:
-            first = self._store.published_at(head, min(changed))
-            waiting = timedelta(0) if first is None else self._store.clock.now() - first
-        return Freshness(stream.name, stream.state.as_of, len(changed), waiting, tuple(late))
+        return self._reporting.freshness(name, branch)
 
     def serve_schedule(
         self,
@@ -279,6 +215,8 @@ class StreamMethods:
 
         One process at a time does this for a branch; another one waits until it may.
         """
+        from tidelock.run.scheduler import Scheduler
+
         self._store.refuse_read_only()
         Scheduler(self._store, self._refreshes, self._sinks, branch).run(
             stop or threading.Event(), watcher
@@ -286,93 +224,6 @@ class StreamMethods:
 
     def scheduler(self, *, branch: str = MAIN) -> Holder | None:
         """Who refreshes and delivers what is due on a branch now; None if nobody does."""
+        from tidelock.run.post import post_of
+
         return post_of(self._store, self._store.branches.head(branch).branch.name).holder()
-
-    def _arranged(self, branch: str) -> tuple[Head, Arrangement]:
-        head = self._store.branches.head(branch)
-        return head, self._catalog.arrange(head.tables)
-
-    def _statuses(self, head: Head, arrangement: Arrangement) -> dict[str, str]:
-        """Where each stream table stands. Nothing of a group is published while one member cannot
-        be refreshed, so that the others are held back."""
-        keys = keys_by_table(self._store.objects, head.branch.id)
-        obstacles: dict[str, tuple[str, str]] = {}
-        for name, stream in arrangement.streams.items():
-            if isinstance(stream.definition, LostDefinition):
-                obstacles[name] = ("its definition cannot be read", "has no definition")
-            elif stream.state.suspended is not None:
-                obstacles[name] = (suspension(stream.state.suspended), "is suspended")
-            elif failures := self._definitions.failures(head, stream, keys):
-                obstacles[name] = (told_failures(failures), "failed")
-        statuses = {}
-        for unit in arrangement.units:
-            blamed = next((name for name in unit.members if name in obstacles), None)
-            for name in unit.members:
-                if name in obstacles:
-                    statuses[name] = obstacles[name][0]
-                elif blamed is not None:
-                    statuses[name] = f"held back: {blamed!r} of its group {obstacles[blamed][1]}"
-                else:
-                    populated = arrangement.streams[name].state.populated
-                    statuses[name] = "refreshed" if populated else "never refreshed"
-        return statuses
-
-    def _told(self, arrangement: Arrangement, stream: Stream, status: str) -> StreamTable:
-        group = next((g.name for g in arrangement.groups if stream.name in g.members), None)
-        definition, state = stream.definition, stream.state
-        return StreamTable(
-            name=stream.name,
-            query=definition.query,
-            schedule=definition.schedule,
-            refresh_mode=definition.refresh_mode,
-            consistency=definition.consistency,
-            schedule_policy=definition.schedule_policy,
-            inputs=stream.stored.inputs,
-            rows=stream.table.rows,
-            as_of=state.as_of,
-            epoch=state.epoch,
-            group=group,
-            status=status,
-            origin=definition.origin,
-            expected_seconds=state.spent.delta_seconds or state.spent.full_seconds or None,
-        )
-
-    def _group(self, head: Head, arrangement: Arrangement, group: Group) -> GroupState:
-        members = [arrangement.streams[name] for name in group.members]
-        unit = Unit(group.name, group.members, group, 0)
-        due = self._refreshes.due(head, arrangement, unit)
-        failed = [(m, f) for m in members if (f := self._definitions.failures(head, m))]
-        last = "never refreshed"
-        if failed:
-            member, failures = failed[-1]
-            last = f"{member.name!r} failed: {failures[-1].reason}"
-        elif all(member.state.populated for member in members):
-            last = f"published in version {max(m.state.refreshed for m in members)}"
-        return GroupState(
-            name=group.name,
-            members=group.members,
-            convergence_points=group.convergence_points,
-            inputs=group.inputs,
-            policy=group.policy,
-            consistency=group.consistency,
-            epoch=max(member.state.epoch for member in members),
-            frontier={member.name: member.state.as_of for member in members},
-            last_result=last,
-            not_due_because=None if due.due else due.reason,
-        )
-
-    def _published(self, head: Head, stream: Stream, limit: int | None) -> list[Attempt]:
-        """The refreshes that were published, newest first: each commit names the one before."""
-        found: list[Attempt] = []
-        state = stream.state
-        while state.populated and (limit is None or len(found) < limit):
-            commit = self._store.log.commit_at(head.branch, state.refreshed)
-            change = next(c for c in commit.tables if c.table_id == stream.table.id)
-            told = next(
-                one for one in commit.properties["refresh"] if one["table_id"] == stream.table.id
-            )
-            found.append(Attempt(**told, time=commit.time, commit=commit.id, actor=commit.actor))
-            if change.before is None or change.before.stream is None:
-                break
-            state = change.before.stream
-        return found

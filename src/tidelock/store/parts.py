@@ -11,12 +11,14 @@ import logging
 import os
 from collections.abc import Iterable
 from datetime import datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tidelock.errors import Advice, CommitNotFound, LakeClosed, ReadOnlyLake, StoreFull
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Commit, TableState
+from tidelock.model.once import once
 from tidelock.store.branches import Branches
+from tidelock.store.engine import Engine
 from tidelock.store.leases.handle_lease import HandleLease
 from tidelock.store.leases.leases import Keeper
 from tidelock.store.leases.uses import Use, Uses
@@ -30,11 +32,13 @@ from tidelock.store.log.publication import Publisher
 from tidelock.store.log.turns import Turns
 from tidelock.store.objects.handle import HandleObjects, closed
 from tidelock.store.objects.location import Location
+from tidelock.store.objects.parallel import Together
 from tidelock.store.objects.presence import Presence
 from tidelock.store.objects.protocol import Objects
-from tidelock.store.table import Engine
-from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.upkeep.chores import Chores
+
+if TYPE_CHECKING:
+    from tidelock.store.tables.datasets import TableFiles
 
 logger = logging.getLogger("tidelock")
 
@@ -61,12 +65,12 @@ class Parts:
         self.engine = engine
         self.actor = check_text(actor, "An actor")
         self.read_only = read_only
+        self._durability = durability
         self.lease_seconds = lease_seconds
         self.clock = LakeClock(handle.inner)
         self._presence = Presence(location, objects)
-        self.files = TableFiles(location, durability, self._is_newest, self.refuse_unusable)
         self.turns = Turns(location)
-        self.together = self.files.together
+        self.together = Together(far=location.kind == "s3")
         self.log = Log(objects, self.turns.newest, self.together)
         self.branches = Branches(objects, self.log, self.clock.now, self.together)
         self.publisher = Publisher(
@@ -96,6 +100,22 @@ class Parts:
         """When what dead writers left was last settled, as time.monotonic counts."""
         self._process = os.getpid()
         self._closed = False
+
+    @once
+    def files(self) -> TableFiles:
+        """The Lance datasets of the tables. What asks for the history alone needs none, and is done
+        before Lance and Arrow would have been imported."""
+        from tidelock.store.schema.declarations import Declarations
+        from tidelock.store.tables.datasets import TableFiles
+
+        return TableFiles(
+            self.location,
+            self.together,
+            self._durability,
+            Declarations(self.objects),
+            self._is_newest,
+            self.refuse_unusable,
+        )
 
     # Whether the handle can be used
 

@@ -16,7 +16,7 @@ from tidelock.model.durations import parse_moment, show_moment
 from tidelock.store.log.clock import version_at
 from tidelock.store.log.log import Head
 from tidelock.store.parts import Parts
-from tidelock.store.upkeep.garbage import check_readable, collection_runs
+from tidelock.store.upkeep.announcements import check_readable, collection_runs
 
 At = int | str | datetime
 Point = tuple[BranchRef, int]

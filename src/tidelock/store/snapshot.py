@@ -2,28 +2,25 @@
 
 Invariant: everything read through one snapshot is of one commit, whatever is published meanwhile.
 While a snapshot object is alive, garbage collection keeps its pins.
+
+What reads rows is imported when a table is asked for: a snapshot tells which tables there are, and
+how many rows they have, from the log alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.listing import Listing
 from tidelock.model.names import is_hidden
-from tidelock.model.schema import TableSchema
-from tidelock.model.sql.expressions import parse_filter
-from tidelock.store.spark.kept_frames import keep_for
-from tidelock.store.spark.query import find_reads, run_query
-from tidelock.store.spark.scan import scan_frame
-from tidelock.store.table import Engine, Table
-from tidelock.store.tables.datasets import TableFiles
+from tidelock.store.parts import Parts
 
 if TYPE_CHECKING:
+    from tidelock.store.rules.listing import RuleInfo
     from tidelock.store.spark.types import DataFrame
+    from tidelock.store.table import Table
 
 
 class Snapshot:
@@ -31,15 +28,13 @@ class Snapshot:
 
     def __init__(
         self,
-        files: TableFiles,
-        engine: Engine,
+        store: Parts,
         branch: BranchRef,
         version: int,
         tables: Tables,
         time: datetime | None,
     ) -> None:
-        self._files = files
-        self._engine = engine
+        self._store = store
         self._branch = branch
         self._tables = tables
         self._version = version
@@ -76,14 +71,24 @@ class Snapshot:
         return self._tables
 
     def table(self, name: str) -> Table:
+        from tidelock.store.table import Table
+
         state = self._tables[name]
-        dataset = self._files.read(state)
-        return Table(self._files, self._engine, state, dataset, self)
+        files = self._store.files
+        return Table(files, self._store.engine, state, files.read(state), self)
+
+    def rules(self, table: str) -> Listing[RuleInfo]:
+        """What must hold of the rows of a table: its key, NOT NULL, and its other rules."""
+        from tidelock.store.rules.listing import list_rules
+
+        return list_rules(self._store.files, self._tables, table)
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over this snapshot, and over nothing else."""
-        self._files.refuse_unusable()
-        return query_tables(query, self._tables, self.table, self._engine)
+        from tidelock.store.queries import query_tables
+
+        self._store.refuse_unusable()
+        return query_tables(query, self._tables, self.table, self._store.engine)
 
     def __repr__(self) -> str:
         count = len(list(self._tables.shown()))
@@ -105,40 +110,3 @@ def list_tables(states: list[TableState]) -> Listing[TableState]:
             "id": lambda s: s.id,
         },
     )
-
-
-def query_tables(
-    query: str, tables: Tables, table: Callable[[str], Table], engine: Engine
-) -> DataFrame:
-    """Run a query over some tables, each read with the columns and rows that it needs."""
-    plan = find_reads(
-        check_text(query, "A query"),
-        _Schemas(tables, table),
-        lambda sql, schema: parse_filter(sql, schema, zone=engine.zone).lance,
-    )
-    session = engine.get()
-    read = {one.name: table(one.name) for one in plan.reads}
-    frames = {
-        one.name: scan_frame(
-            session, read[one.name].source(), columns=one.columns, filter=one.filter
-        )
-        for one in plan.reads
-    }
-    return keep_for(run_query(session, plan, frames), [one.owner for one in read.values()])
-
-
-class _Schemas(Mapping[str, TableSchema]):
-    """The schemas of all tables, of which only those are opened that are asked for."""
-
-    def __init__(self, tables: Tables, table: Callable[[str], Table]) -> None:
-        self._tables = tables
-        self._table = table
-
-    def __getitem__(self, name: str) -> TableSchema:
-        return self._table(name).schema
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)

@@ -11,18 +11,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidelock.errors import InvalidOption, StoreFull
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef, Tables
+from tidelock.model.commit import BranchRef
+from tidelock.model.isolation import Isolation, check_isolation
+from tidelock.model.once import once
 from tidelock.store.branches import MAIN
+from tidelock.store.engine import Engine
 from tidelock.store.lake_info import LakeInfo, lake_info
 from tidelock.store.leases.leases import LEASE_SECONDS
 from tidelock.store.leases.recovery import Recovery
 from tidelock.store.leases.recovery import heal as settle_expired
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
@@ -30,9 +34,11 @@ from tidelock.store.objects.handle import HandleObjects
 from tidelock.store.objects.location import Location
 from tidelock.store.parts import Parts
 from tidelock.store.snapshot import Snapshot
-from tidelock.store.table import Engine
-from tidelock.store.transaction import CheckTables, Transaction, refuse_nothing
-from tidelock.store.upkeep.maintenance import Maintainer
+
+if TYPE_CHECKING:
+    from tidelock.store.rooms_above import CarryAlong, CheckTables
+    from tidelock.store.transaction import Transaction
+    from tidelock.store.upkeep.maintenance import Maintainer
 
 logger = logging.getLogger("tidelock")
 
@@ -54,10 +60,12 @@ class Store(Parts):
         durability: str = "process",
         lease_seconds: float = LEASE_SECONDS,
         heal: bool = True,
-        check_tables: CheckTables = refuse_nothing,
+        check_tables: CheckTables,
+        carry_along: CarryAlong,
     ) -> None:
-        """`check_tables` is asked before a commit that creates or drops tables: it raises if what
-        the commit leaves cannot stand together."""
+        """`check_tables` is asked before a commit that creates, alters or drops tables: it raises
+        if what the commit leaves cannot stand together. `carry_along` stages what follows for
+        others from what a transaction drops or alters."""
         super().__init__(
             location,
             handle,
@@ -68,11 +76,18 @@ class Store(Parts):
             lease_seconds=lease_seconds,
         )
         self._check_tables = check_tables
-        self.maintainer = Maintainer(self)
+        self._carry_along = carry_along
         self.info, _ = self.together.both(
             self._read_info,
             lambda: self._heal_when_opened() if heal and not read_only else None,
         )
+
+    @once
+    def maintainer(self) -> Maintainer:
+        """Keeps tables quick to read. Imported with what writes."""
+        from tidelock.store.upkeep.maintenance import Maintainer
+
+        return Maintainer(self)
 
     # Writing
 
@@ -84,8 +99,10 @@ class Store(Parts):
         actor: str | None = None,
         operation_id: str | None = None,
         properties: Mapping[str, Any] | None = None,
+        isolation: Isolation = "snapshot",
     ) -> Transaction:
         self.refuse_read_only()
+        check_isolation(isolation)
         told = check_text("" if message is None else message, "A message")
         kept = _plain_properties(properties)
         if operation_id is not None and (not isinstance(operation_id, str) or not operation_id):
@@ -94,6 +111,8 @@ class Store(Parts):
                 "the operation needs none.",
                 operation_id=str(operation_id),
             )
+        from tidelock.store.transaction import Transaction
+
         head = self._prepare_to_write_on(branch)
         transaction = Transaction(
             self,
@@ -103,7 +122,9 @@ class Store(Parts):
             operation_id=operation_id or new_operation_id(head),
             properties=kept,
             claimed=operation_id is not None,
+            isolation=isolation,
             check_tables=self._check_tables,
+            carry_along=self._carry_along,
             after_commits=self.maintainer.after_commits,
         )
         transaction.footing = self.lease.begin_work(transaction, head)
@@ -133,15 +154,13 @@ class Store(Parts):
             head = self._head_and_lease(branch)
         except StoreFull:
             head = self.branches.head(branch)
-        snapshot = Snapshot(
-            self.files, self.engine, head.branch, head.version, head.tables, head.time
-        )
+        snapshot = Snapshot(self, head.branch, head.version, head.tables, head.time)
         return self._leased(snapshot, head)
 
     def snapshot_at(self, branch: BranchRef, version: int) -> Snapshot:
         time = self.log.commit_at(branch, version).time if version else None
         tables = self.log.tables_at(branch, version)
-        snapshot = self._leased(Snapshot(self.files, self.engine, branch, version, tables, time))
+        snapshot = self._leased(Snapshot(self, branch, version, tables, time))
         if not self.read_only:
             # An old version is not protected by being recent: say now that it is in use.
             self.keeper.renew_all()
@@ -205,7 +224,7 @@ def _plain_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class _Closing:
-    def rebase(self, tables: Tables, version: int) -> tuple[()]:
+    def rebase(self, line: Line) -> tuple[()]:
         return ()
 
     def check(self) -> None:

@@ -7,11 +7,11 @@ Lance, without a JVM; every other one runs on Spark. Results are the same rows e
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from tidelock.model.arguments import check_count
 from tidelock.model.commit import TableState
 from tidelock.model.names import names_of, quote
 from tidelock.model.schema import TableSchema
-from tidelock.model.sql.expressions import Filter, parse_filter
+from tidelock.store.engine import Engine
 from tidelock.store.spark.kept_frames import keep_for
 from tidelock.store.spark.scan import FrameSource, scan_frame
 from tidelock.store.spark.sessions import could_not, engine_errors
@@ -28,27 +28,10 @@ from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset, projection
 
 if TYPE_CHECKING:
-    from tidelock.store.spark.types import DataFrame, SparkSession
+    from tidelock.model.sql.expressions import Filter
+    from tidelock.store.spark.types import DataFrame
 
 ROWS_SHOWN_MAX = 20
-
-
-class Engine(Protocol):
-    """Where Spark comes from, started on first need."""
-
-    @property
-    def zone(self) -> str: ...
-
-    def get(self) -> SparkSession: ...
-
-    def small(self) -> SparkSession | None:
-        """A session for queries over a few rows of this process, where that makes a difference."""
-
-    def follow_settings(self) -> None:
-        """Give that session the settings that the other has now."""
-
-    def peek(self) -> SparkSession | None:
-        """The session if there is one. Starts nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +46,8 @@ class Table:
     """What keeps the pin alive: the snapshot or the transaction that this table is of."""
     whole: bool = False
     """Whether the columns show that Tidelock keeps for itself."""
+    noted: Callable[[Filter | None], None] | None = None
+    """Told of each read and its condition, where somebody has to know."""
 
     @property
     def name(self) -> str:
@@ -74,7 +59,7 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
-        schema = self.files.schema(self.state.id, self.dataset, self.state.key)
+        schema = self.files.schema(self.state, self.dataset)
         return schema if self.whole else schema.shown
 
     @property
@@ -85,9 +70,10 @@ class Table:
     def count(self, filter: str | None = None) -> int:
         """The number of rows; with a filter, of those for which it is true."""
         self.files.refuse_unusable()
-        if filter is None:
+        condition = None if filter is None else self.condition(filter)
+        self.note(condition)
+        if condition is None:
             return int(self.dataset.count_rows())
-        condition = self.condition(filter)
         if condition.lance is not None:
             with self.files.reading(self.state):
                 return int(self.dataset.count_rows(filter=condition.lance))
@@ -106,6 +92,7 @@ class Table:
             check_count(limit, "limit")
         condition = None if filter is None else self.condition(filter)
         names = self.resolve(columns)
+        self.note(condition)
         if condition is None or condition.lance is not None:
             scanner = self.dataset.scanner(
                 columns=projection(self.dataset, names),
@@ -125,6 +112,7 @@ class Table:
         """The rows as a stream of batches, in bounded memory."""
         self.files.refuse_unusable()
         condition = None if filter is None else self.condition(filter)
+        self.note(condition)
         if condition is not None and condition.lance is None:
             return self.to_arrow(columns, filter).to_reader()
         scanner = self.dataset.scanner(
@@ -155,9 +143,10 @@ class Table:
         return keep_for(self._frame(self.resolve(columns), filter), self.owner)
 
     def _frame(self, names: list[str], filter: str | None) -> DataFrame:
-        if filter is None:
+        condition = None if filter is None else self.condition(filter)
+        self.note(condition)
+        if condition is None:
             return scan_frame(self.engine.get(), self.source(), columns=names)
-        condition = self.condition(filter)
         session = self.engine.get()
         if condition.lance is not None:
             return scan_frame(session, self.source(), columns=names, filter=condition.lance)
@@ -165,7 +154,7 @@ class Table:
         read = [name for name in self.schema.names if name in {*names, *condition.columns}]
         frame = scan_frame(session, self.source(), columns=read)
         with self._errors(frame):
-            frame = frame.alias(self.name).where(filter)
+            frame = frame.alias(self.name).where(condition.sql)
             return frame if read == names else frame.select(*[quote(name) for name in names])
 
     def _errors(self, frame: DataFrame) -> AbstractContextManager[None]:
@@ -183,7 +172,14 @@ class Table:
             checksum=self.files.checksum(self.state.id, self.dataset),
         )
 
+    def note(self, condition: Filter | None) -> None:
+        """Let be known that the rows are read for which a condition is true, or all of them."""
+        if self.noted is not None:
+            self.noted(condition)
+
     def condition(self, filter: str) -> Filter:
+        from tidelock.model.sql.expressions import parse_filter
+
         return parse_filter(filter, self.schema, table_name=self.name, zone=self.engine.zone)
 
     def resolve(self, columns: Sequence[str] | None) -> list[str]:

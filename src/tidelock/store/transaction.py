@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tidelock.errors import (
     BrokenInvariant,
     OutcomeUnknown,
     StoreError,
+    TableNotFound,
     TransactionClosed,
 )
 from tidelock.model.commit import (
@@ -31,44 +33,37 @@ from tidelock.model.commit import (
     Tables,
     TableState,
 )
-from tidelock.model.ddl import parse_schema
+from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
 from tidelock.model.schema import Column, TableSchema
 from tidelock.model.streams import StreamState
 from tidelock.model.zones import UTC
 from tidelock.store.leases.intents import HeldIntent, Intent
 from tidelock.store.leases.leases import Footing, owner_name
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.log.pending import Pending, undecided
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
+from tidelock.store.rows.defaults import Defaults
 from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
 from tidelock.store.rows.refusals import without_key
-from tidelock.store.snapshot import query_tables
-from tidelock.store.spark import stage as stage_frames
+from tidelock.store.rules.attempts import RuleChecks
+from tidelock.store.schema.defaults import DefaultValues
 from tidelock.store.staging import writes
 from tidelock.store.staging.own_fragments import fold_own
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables
 from tidelock.store.table import Table
+from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset
 
 if TYPE_CHECKING:
+    from tidelock.model.alterations import Alteration
+    from tidelock.model.ddl.statements import Statement
+    from tidelock.store.rooms_above import AfterCommits, CarryAlong, CheckTables
     from tidelock.store.spark.types import DataFrame
-
-
-CheckTables: TypeAlias = Callable[[Tables], None]
-"""Raises if tables cannot stand together."""
-AfterCommits: TypeAlias = Callable[[BranchRef, list[Commit]], None]
-"""Told of what was published from here, once it is."""
-
-
-def refuse_nothing(tables: Tables) -> None:
-    return
-
-
-def do_nothing(branch: BranchRef, commits: list[Commit]) -> None:
-    return
+    from tidelock.store.staging.read_set import ReadSet
 
 
 class _Shown:
@@ -91,8 +86,10 @@ class Transaction:
         operation_id: str,
         properties: Mapping[str, Any] | None = None,
         claimed: bool = False,
-        check_tables: CheckTables = refuse_nothing,
-        after_commits: AfterCommits = do_nothing,
+        isolation: Isolation = "snapshot",
+        check_tables: CheckTables,
+        carry_along: CarryAlong,
+        after_commits: AfterCommits,
     ) -> None:
         self._store = store
         self._head = head
@@ -104,15 +101,23 @@ class Transaction:
         """The commit of its operation id, if that was published before."""
         self._claimed = claimed
         self._check_tables = check_tables
+        self._carry_along = carry_along
         self._after_commits = after_commits
-        self._tables = StagedTables(store.files, head, store.together)
+        self._defaults = DefaultValues(store.engine, store.clock.now)
+        self._tables = StagedTables(store.files, head, store.together, self._defaults.of)
+        self.isolation = isolation
+        self._reads: ReadSet | None = None
+        """What it has read, where that has to hold when it commits."""
+        if isolation == "serializable":
+            from tidelock.store.staging.read_set import ReadSet
+
+            self._reads = ReadSet(store.files, head.tables, head.version)
+        self._rules = RuleChecks(store.files, store.engine)
         self._touched = bool(properties)
         self._intent: HeldIntent | None = None
         self._commit: Commit | None = None
         self._published: list[Commit] = []
         self._closed = False
-        self.rehearsed = False
-        """Whether it is only to be seen how it would look."""
         self._lock = threading.RLock()
         self.footing = Footing()
         """The lease of the handle when this began."""
@@ -133,6 +138,15 @@ class Transaction:
         return self.earlier is not None
 
     @property
+    def rehearsed(self) -> bool:
+        """Whether it is only to be seen how it would look."""
+        return self._tables.rehearsed
+
+    @rehearsed.setter
+    def rehearsed(self, rehearsed: bool) -> None:
+        self._tables.rehearsed = rehearsed
+
+    @property
     def base_version(self) -> int:
         """The version that this transaction reads."""
         return self._head.version
@@ -140,6 +154,10 @@ class Transaction:
     @property
     def branch(self) -> BranchRef:
         return self._head.branch
+
+    @property
+    def files(self) -> TableFiles:
+        return self._store.files
 
     # Operations
 
@@ -150,26 +168,75 @@ class Transaction:
         with self._lock:
             if not self._begins():
                 return
-            name = check_table_name(name)
-            declared = parse_schema(schema, key=key)
-            self._tables.create(name, declared)
+            from tidelock.model.ddl import parse_declared
+            from tidelock.store.staging.declare import create
 
-    def drop_table(self, name: str) -> None:
-        """Remove a table. Its data stays readable in earlier snapshots while they are retained."""
+            declared = parse_declared(check_table_name(name), schema, key)
+            create(self._tables, declared, self._view)
+
+    def declare(self, statement: Statement) -> None:
+        """Stage a statement that declares tables (`model/ddl/statements.py`)."""
+        with self._lock:
+            if self._begins():
+                from tidelock.store.staging.declare import declare
+
+                declare(self._tables, statement, self._view)
+
+    def drop_table(self, name: str, *, cascade: bool = False) -> None:
+        """Remove a table, and with `cascade` the stream tables that are computed from it. Its data
+        stays readable in earlier snapshots while they are retained."""
         with self._lock:
             if not self._begins():
                 return
             self._tables.drop(self._tables.stage_by_hand(name))
+            if cascade:
+                self._carry_along(self, True)
 
-    def append(self, table: str, data: Any) -> None:
+    def alter_table(
+        self, table: str, *alterations: Alteration | str, cascade: bool = False
+    ) -> None:
+        """Change the columns or the rules of a table, in this order.
+
+        An alteration is a value, or what stands behind ALTER TABLE and the name, as text:
+        `tx.alter_table("orders", "ADD COLUMN note STRING", "DROP COLUMN old")`. With `cascade`,
+        stream tables that read a column that is dropped are dropped too, and those that read one
+        that gets another type follow it.
+        """
+        with self._lock:
+            if self._begins():
+                from tidelock.model.ddl.alter import Action, parse_actions
+                from tidelock.store.staging.declare import act
+
+                actions = [
+                    action
+                    for one in alterations
+                    for action in (parse_actions(one) if isinstance(one, str) else (Action(one),))
+                ]
+                staged = self._tables.stage_to_alter(table, [one.change for one in actions])
+                for action in actions:
+                    act(self._tables, staged, action, self._view)
+                if cascade:
+                    self._carry_along(self, True)
+
+    def rename_table(self, table: str, name: str) -> None:
+        """Give a table another name. Its rows, its rules and who follows it stay as they are."""
+        with self._lock:
+            if self._begins():
+                staged = self._tables.stage_by_hand(table)
+                self._tables.rename(staged, check_table_name(name))
+
+    def append(self, table: str, data: Any, *, evolve: bool = False) -> None:
         """Add rows. On a table with a key, a key that is there already is refused."""
         with self._lock:
             if not self._begins():
                 return
             staged = self._tables.stage_by_hand(table)
+            data = self._evolved(staged, data) if evolve else data
             if is_spark_frame(data):
+                from tidelock.store.spark.stage import append_frame
+
                 self._announce()
-                stage_frames.append_frame(self._view(staged), staged, data)
+                append_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.table is not None:
@@ -179,17 +246,20 @@ class Transaction:
             self._announce()
             writes.append_stream(staged, given.batches())
 
-    def upsert(self, table: str, data: Any) -> None:
+    def upsert(self, table: str, data: Any, *, evolve: bool = False) -> None:
         """Insert rows, and replace those that have the same key."""
         with self._lock:
             if not self._begins():
                 return
             staged = self._tables.stage_by_hand(table)
-            if not staged.state.key:
-                raise without_key(staged.state.name)
+            if not staged.schema.key:
+                raise without_key(staged.name)
+            data = self._evolved(staged, data) if evolve else data
             if is_spark_frame(data):
+                from tidelock.store.spark.stage import upsert_frame
+
                 self._announce()
-                stage_frames.upsert_frame(self._view(staged), staged, data)
+                upsert_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.table is not None:
@@ -207,7 +277,9 @@ class Transaction:
             if not self._begins():
                 return 0
             staged = self._tables.stage_by_hand(table)
-            return writes.update(self._view(staged), staged, assignments, where)
+            from tidelock.store.staging.updates import update
+
+            return update(self._view(staged), staged, assignments, where)
 
     def delete(self, table: str, where: str) -> int:
         """Remove the rows for which `where` is true; returns how many. `"true"` removes all."""
@@ -215,7 +287,9 @@ class Transaction:
             if not self._begins():
                 return 0
             staged = self._tables.stage_by_hand(table)
-            return writes.delete(self._view(staged), staged, where)
+            from tidelock.store.staging.updates import delete
+
+            return delete(self._view(staged), staged, where)
 
     def prune(self, table: str, where: str, until: int | None = None) -> Addresses:
         """Remove rows because of their age, up to a sequence; returns their sequences.
@@ -227,19 +301,24 @@ class Transaction:
             if not self._begins():
                 return np.array([], dtype=np.uint64)
             staged = self._tables.stage_by_hand(table)
-            row_ids = writes.prune(self._view(staged), staged, where, until)
+            from tidelock.store.staging.updates import prune
+
+            row_ids = prune(self._view(staged), staged, where, until)
             self._tables.prunings += bool(len(row_ids))
             return row_ids
 
-    def overwrite(self, table: str, data: Any) -> None:
+    def overwrite(self, table: str, data: Any, *, evolve: bool = False) -> None:
         """Replace all rows by these, also where those that are there are lost."""
         with self._lock:
             if not self._begins():
                 return
             staged = self._tables.replacing_lost(self._tables.stage_by_hand(table))
+            data = self._evolved(staged, data) if evolve else data
             if is_spark_frame(data):
+                from tidelock.store.spark.stage import overwrite_frame
+
                 self._announce()
-                stage_frames.overwrite_frame(self._view(staged), staged, data)
+                overwrite_frame(self._view(staged), staged, data)
                 return
             given = self._read(data, staged)
             if given.streaming:
@@ -257,13 +336,18 @@ class Transaction:
         with self._lock:
             self._begins()
             declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
-            return self._tables.create(name, declared, stream, rehearsed=self.rehearsed)
+            return self._tables.create(name, declared, stream)
 
     def drop_kept(self, name: str) -> None:
         """Drop a table that create_kept made."""
         with self._lock:
             self._begins()
             self._tables.drop(self._tables.stage(name))
+
+    def defaults(self, name: str) -> Defaults:
+        """What rows of a table get in this transaction that do not name a column."""
+        table = self.table(name)
+        return self._defaults.of(table.schema, table.name)
 
     def announce(self) -> None:
         """Leave an intent before work that may take long."""
@@ -280,6 +364,8 @@ class Transaction:
         """
         self._refuse_closed()
         known = self._tables.find(name)
+        if self._reads is not None:
+            self._reads.note_name(name)
         if isinstance(known, StagedTable):
             return self._view(known)
         if known is None:
@@ -288,12 +374,21 @@ class Transaction:
 
     def tables(self) -> Tables:
         """All tables as this transaction sees them."""
+        if self._reads is not None:
+            self._reads.note_tables()
         return self._tables.tables()
 
     def sql(self, query: str) -> DataFrame:
         """Run a Spark SQL query over what this transaction sees."""
         self._store.refuse_unusable()
-        return query_tables(query, self.tables(), self.table, self._store.engine)
+        from tidelock.store.queries import query_tables
+
+        try:
+            return query_tables(query, self._tables.tables(), self.table, self._store.engine)
+        except TableNotFound as error:
+            if self._reads is not None:
+                self._reads.note_name(error.table)
+            raise
 
     # Ending
 
@@ -342,6 +437,8 @@ class Transaction:
             return self._commit
 
     def _publish(self) -> Commit:
+        if any(staged.dropped for staged in self._tables.changed()):
+            self._carry_along(self, False)
         changed = self._tables.changed()
         pending = Pending(
             self,
@@ -368,22 +465,40 @@ class Transaction:
                 hit("stage.after_table")
 
             self._store.together.map(stage, changed)
-            if self._intent is not None:
-                self._intent.seal(self.rebase(self._head.tables, self._head.version + 1))
+            if self._intent is not None and self._can_be_sealed:
+                self._intent.seal(self.rebase(Line.up_to(self._store.log, self._head)))
                 pending.sealed = True
+            elif whole:
+                self._check_ahead()
             commit = publisher.publish(pending)
         self._published = [commit] if pending.published_here else []
         return commit
+
+    @property
+    def _can_be_sealed(self) -> bool:
+        """Whether others could publish it: not if what it has read would have to be looked at."""
+        return self._reads is None or self._reads.empty
+
+    def _check_ahead(self) -> None:
+        """Compare what is staged with rules before its turn to publish, which others wait for. In
+        its turn only what changed since has to be looked at."""
+        # What came after it may be its own commit, if others know its operation id.
+        head = self._head if self._claimed else self._store.log.newer_of(self._head)
+        line = Line.up_to(self._store.log, head)
+        self._rules.check_ahead(self._tables, line, self.operation_id)
 
     def _names(self) -> tuple[str, ...]:
         intent = () if self._intent is None else (self._intent.key,)
         return self.footing.lease, *intent
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        """The changes of this transaction on top of the given tables (see publish.Staged)."""
-        changes = self._tables.rebase(tables, version, self.operation_id)
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
+        """The changes of this transaction on top of the given line (see pending.Staged)."""
+        if self._reads is not None:
+            self._tables.follow(line, self.operation_id)  # Names a row that both touch first.
+            self._reads.refuse_changed(line, self.operation_id)
+        changes = self._rules.rebase(self._tables, line, self.operation_id)
         if self._tables.redefined:
-            self._check_tables(tables.after(changes))
+            self._check_tables(line.tables, line.tables.after(changes), self._store.files)
         return changes
 
     def check(self) -> None:
@@ -419,19 +534,32 @@ class Transaction:
         self._touched = True
         return self.earlier is None
 
+    def _evolved(self, staged: StagedTable, data: Any) -> Any:
+        """Add columns that the data has and the table does not; the data, to be read then."""
+        from tidelock.model.alterations import AddColumn
+        from tidelock.model.ddl.alter import Action
+        from tidelock.store.rows.new_columns import new_columns
+        from tidelock.store.staging.declare import act
+
+        columns, data = new_columns(data, staged.schema, staged.name)
+        for column in columns:
+            act(self._tables, staged, Action(AddColumn(column)), self._view)
+        return data
+
     def _read(self, data: Any, staged: StagedTable) -> Input:
         # Asked only where it matters: a session on a server answers over the network.
         zone = self._store.engine.zone if staged.schema.temporal else UTC
-        return read_input(data, staged.schema, staged.state.name, zone)
+        return read_input(data, staged.schema, staged.name, zone, staged.defaults)
 
     def _view(self, staged: StagedTable) -> Table:
-        return self._table(staged.state, fold_own(staged))
+        return self._table(staged.shown, fold_own(staged))
 
     def _table(self, state: TableState, dataset: Dataset) -> Table:
         """What it shows stays readable while somebody holds it, also when the transaction ended."""
         owner = _Shown(self)
         self._store.uses.hold_pin(owner, state.id, dataset.version)
-        return Table(self._store.files, self._store.engine, state, dataset, owner)
+        noted = None if self._reads is None else partial(self._reads.note_rows, state.id)
+        return Table(self._store.files, self._store.engine, state, dataset, owner, noted=noted)
 
     def _announce(self) -> None:
         """Leave an intent before work that may take long."""

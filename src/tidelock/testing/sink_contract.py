@@ -34,15 +34,14 @@ from tidelock.deliver.destinations.protocol import (
     Sink,
     as_planned,
 )
+from tidelock.model.positions import NOTHING, end_of
 from tidelock.model.sinks import (
-    NOTHING,
     Chunk,
     DeliveryPlan,
     Feed,
     Part,
     SinkDefinition,
     SinkState,
-    end_of,
 )
 from tidelock.testing.sink_rows import (
     ODD_VALUES,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelock.model.sinks import Feed, position_of
+from tidelock.model.positions import position_of
+from tidelock.model.sinks import Feed
 
 Rows = Counter[tuple[tuple[str, str], ...]]
 _SEQUENCE = pa.field("_sequence", pa.int64(), nullable=False)

@@ -63,6 +63,7 @@ def test_a_commit_is_shown_by_version_tag_and_id(history: Cli) -> None:
             "rows": 2,
             "created": False,
             "dropped": False,
+            "altered": False,
         }
     ]
     assert "first" in history("show", 2).out

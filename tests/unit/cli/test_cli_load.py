@@ -252,7 +252,7 @@ def test_a_bad_file_is_named_with_line_and_column_and_nothing_is_loaded(
     assert error | dict(evidence) == error  # type: ignore[call-overload]
     assert error["file"] == name
     assert error["message"].startswith(name)
-    assert error["message"].endswith("Nothing was loaded.")
+    assert error["message"].removesuffix(" --evolve adds it.").endswith("Nothing was loaded.")
     assert rows_of(shop, "orders") == []
     assert len(shop("log", "--json").document) == 1
 

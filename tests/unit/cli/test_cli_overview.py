@@ -67,9 +67,11 @@ def test_a_lake_that_there_is_not_is_told_in_the_words_of_the_shell(
         assert told == f"error: There is no lake at '{name}'. Create one: tidelock init {quoted}\n"
 
 
-def test_a_key_in_the_columns_is_told_in_the_words_of_the_shell(shop: Cli) -> None:
-    told = shop("table", "create", "u", "id INT PRIMARY KEY", code=3).err
-    assert "Give it by --key" in told
+def test_a_key_may_stand_in_the_columns_or_beside_them(shop: Cli) -> None:
+    shop("table", "create", "u", "id INT PRIMARY KEY")
+    assert shop("table", "show", "u", "--json").document["key"] == ["id"]
+    twice = shop("table", "create", "v", "id INT PRIMARY KEY, b INT", "--key", "b", code=3).err
+    assert "The key is given twice" in twice
 
 
 def test_engines_that_contradict_are_told_in_the_words_of_the_shell(shop: Cli) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tidelock.deliver.delivery import plan as sink_plan
 from tidelock.deliver.delivery.feed import Positioned, by_chunk, cut
 from tidelock.deliver.destinations.partitions import path_of
-from tidelock.model.sinks import NOTHING, Chunk, end_of, position_of, version_of
+from tidelock.model.positions import NOTHING, end_of, position_of, version_of
+from tidelock.model.sinks import Chunk, SentColumn
 
 Places = list[int]
 SCHEMA = pa.schema([("g", pa.string()), ("n", pa.int64())])
@@ -107,6 +108,8 @@ class Known:
 
     schema = SCHEMA
     fragment = 0
+    columns: tuple[SentColumn, ...] = ()
+    divided = {"g": "g"}  # noqa: RUF012
 
     def __init__(self, batches: Sequence[Places]) -> None:
         self.batches = batches
@@ -134,7 +137,7 @@ def test_windows_of_a_partitioned_sink_cover_everything_once(
     sent: list[int] = []
     after, windows = NOTHING, 0
     while after < feed.newest:
-        window = sink_plan.plan_partitions(feed, after, ["g"], 4, frozenset())
+        window = sink_plan.plan_partitions(feed, after, 4, frozenset())
         assert after == window.after < window.until
         for part in window.parts:
             assert (part.after, part.until) == (window.after, window.until)
@@ -144,7 +147,7 @@ def test_windows_of_a_partitioned_sink_cover_everything_once(
                 assert len(numbers) == chunk.rows
                 assert {path_of(["g"], [f"g{n % 3}"]) for n in numbers} == {part.path}
                 sent += numbers
-        again = sink_plan.group_window(feed, window.after, window.until, ["g"])
+        again = sink_plan.group_window(feed, window.after, window.until)
         assert {path: list(found[1]) for path, found in again.items()} == {
             path: list(found[1]) for path, found in window.rows.items()
         }

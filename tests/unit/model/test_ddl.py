@@ -87,8 +87,15 @@ def test_a_whole_schema_is_read_as_spark_reads_it() -> None:
         ("t DECIMAL(x)", "a number"),
         ("t DECIMAL(5", ", or )"),
         ("t INT COMMENT x", "in quotes"),
-        ("t INT DEFAULT 3", "DEFAULT"),
-        ("id INT PRIMARY KEY", "key="),
+        ("t INT DEFAULT", "an expression after DEFAULT, found the end"),
+        ("t INT DEFAULT (1", "a parenthesis that closes"),
+        ("id INT PRIMARY", "expected PRIMARY KEY, found 'PRIMARY'"),
+        ("id INT PRIMARY KEY, a INT PRIMARY KEY", "here is a second"),
+        ("id INT UNIQUE", "columns alone are wanted"),
+        ("id INT CHECK (id > 0)", "columns alone are wanted"),
+        ("id INT GENERATED ALWAYS AS (1)", "generated"),
+        ("id INT NOT NULL NOT NULL", "said twice"),
+        ("s STRUCT<a: INT>, s.b INT", "cannot be declared by itself"),
         ("t STRING COLLATE UNICODE_CI", "collation"),
     ],
 )
@@ -119,6 +126,24 @@ def test_an_unsupported_type_names_its_column_and_what_to_use(ddl: str, instead:
     with pytest.raises(UnsupportedType, match="'odd") as caught:
         parse_schema(f"id INT, odd {ddl}")
     assert instead in caught.value.instead
+
+
+def test_a_list_of_columns_holds_key_defaults_and_comments() -> None:
+    schema = parse_schema("id BIGINT PRIMARY KEY, a INT DEFAULT 1 + 2 NOT NULL COMMENT 'it''s'")
+    assert schema.key == ("id",)
+    assert not schema.column("id").nullable
+    column = schema.column("a")
+    assert (column.default, column.nullable, column.comment) == ("1 + 2", False, "it's")
+    assert parse_schema("a INT, b INT, PRIMARY KEY (b, a)").key == ("b", "a")
+    assert parse_schema("a INT PRIMARY KEY", key=["A"]).key == ("a",)
+    with pytest.raises(InvalidSchema, match="given twice"):
+        parse_schema("a INT PRIMARY KEY, b INT", key="b")
+
+
+@pytest.mark.parametrize("word", ["show", "check", "unique", "constraint", "primary", "rename"])
+def test_words_of_statements_may_be_the_names_of_columns(word: str) -> None:
+    """Also at the beginning, where some of them are commands to a tokenizer."""
+    assert parse_schema(f"{word} STRING, b INT, for TIMESTAMP").names == (word, "b", "for")
 
 
 def test_a_pyspark_struct_type_is_read_with_its_nullability() -> None:

@@ -18,7 +18,9 @@ FACTS = {"uri", "info", "actor", "close"}
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "alter_stream_table": ("t",),
+    "alter_table": ("t", "ADD COLUMN b INT"),
     "apply": (".",),
+    "apply_schema": ("CREATE TABLE u (a INT)",),
     "changes": ("t",),
     "create_branch": ("b",),
     "create_or_replace_stream_table": ("v", "SELECT 1 AS a"),
@@ -40,6 +42,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "mirror": ("t",),
     "suspend_sink": ("s", "reason"),
     "load": ("t", "nothing.csv"),
+    "plan_schema": ("CREATE TABLE u (a INT)",),
     "prune": ("t", "id < 1"),
     "quarantine": ("s",),
     "read_since": ("t",),
@@ -51,6 +54,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "resync_sink": ("s",),
     "retry_quarantined": ("s",),
     "run": (lambda tx: tx.append("t", []),),
+    "rules": ("t",),
+    "schema": ("t",),
+    "schema_history": ("t",),
     "sink_status": ("s",),
     "sql": ("SELECT 1",),
     "suspend": ("t",),

@@ -24,7 +24,7 @@ from tidelock.store.lookup import by_key, by_sequence, key_numbers, wanted_keys
 from tidelock.store.lookup.by_key import find_rows, match_keys, rows_by_id
 from tidelock.store.lookup.key_numbers import is_among, slabs
 from tidelock.store.staging import staged_tables, writes
-from tidelock.store.staging.operations import Counts, Target
+from tidelock.store.staging.counts import Counts, Target
 from tidelock.store.upkeep.maintenance import Compaction
 from tidelock.store.upkeep.rewrite import Rewritten, rewrite
 

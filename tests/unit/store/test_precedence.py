@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 import tidelock
+from tidelock.model.isolation import Isolation
 from tidelock.store.log import precedence as module
 from tidelock.store.log.precedence import Precedence
 from tidelock.store.log.turns import Turns
 from tidelock.store.objects.location import locate
 
+LEVEL: Isolation = "serializable"
 
-def test_deletes_are_published_while_others_append_all_the_time(tmp_path: Path) -> None:
+
+def test_serializable_deletes_are_published_while_others_append_all_the_time(
+    tmp_path: Path,
+) -> None:
     lake = tidelock.open(tmp_path / "lake", create=True)
     lake.create_table("t", "a BIGINT, b BIGINT")
     ended = threading.Event()
@@ -32,8 +37,8 @@ def test_deletes_are_published_while_others_append_all_the_time(tmp_path: Path) 
         thread.start()
     try:
         for _ in range(20):
-            # Slower than any append, so that one of them is always first.
-            lake.run(lambda tx: (tx.delete("t", "b = 3"), time.sleep(0.02)))
+            # Slower than any append, so that rows which it would delete always come before it.
+            lake.run(lambda tx: (tx.delete("t", "b = 3"), time.sleep(0.02)), isolation=LEVEL)
     finally:
         ended.set()
         for thread in threads:

@@ -37,13 +37,21 @@ def apply(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Drop what is no longer defined, without asking.")
     ] = False,
+    allow_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-data-loss", help="Also do what destroys something, such as drop a column."
+        ),
+    ] = False,
     branch: BranchOption = "main",
 ) -> None:
-    """Bring the stream tables to what the .sql and .py files of a folder define.
+    """Bring tables and stream tables to what the .sql and .py files of a folder define.
 
-    Everything is one commit, or nothing is changed; without a change there is no commit. A stream
-    table that was applied from this folder and is no longer defined is dropped: a terminal asks
-    first, elsewhere it needs --yes. What was created elsewhere is never touched.
+    Everything is one commit, or nothing is changed; without a change there is no commit. Tables are
+    declared by CREATE TABLE, in schema/*.sql or beside stream tables; those that no file declares
+    are left alone. A stream table that was applied from this folder and is no longer defined is
+    dropped: a terminal asks first, elsewhere it needs --yes. What was created elsewhere is never
+    touched.
     """
     from tidelock.derive.definitions.apply import refuse_drops
 
@@ -65,7 +73,13 @@ def apply(
 
     with call.open(write=True) as lake, call.output.warning(), spinner:
         spinner.enter_context(call.output.waiting(starting(**call.engine)))
-        applied = lake.apply(folder, dry_run=dry_run, review=review, branch=branch)
+        applied = lake.apply(
+            folder,
+            dry_run=dry_run,
+            review=review,
+            allow_data_loss=allow_data_loss,
+            branch=branch,
+        )
     plan, commit = applied.plan, applied.commit
     document = {
         **plan.to_dict(),
@@ -78,7 +92,7 @@ def apply(
             _show(call, plan)
         if commit is not None:
             call.output.line(f"Applied: version {commit.version}")
-        elif plan.pending:
+        elif plan:
             call.output.line("Nothing was changed.")
 
     call.output.answer(document, show)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelock import Lake
-    from tidelock.model.commit import TableChange
 
 COUNTS = ("inserted", "updated", "deleted")
 
@@ -53,7 +52,7 @@ def log(
             seconds(moment(commit.time)),
             commit.kind,
             commit.actor,
-            "; ".join(_summary(change) for change in commit.shown),
+            "; ".join(change.summary for change in commit.shown),
             commit.message,
             commit.id,
         ]
@@ -68,16 +67,6 @@ def log(
             "tidelock show VERSION",
         ),
     )
-
-
-def _summary(change: TableChange) -> str:
-    if change.after is None:
-        return f"{change.table} dropped"
-    signs = (("+", change.inserted), ("~", change.updated), ("-", change.deleted))
-    counts = [f"{sign}{number:,}" for sign, number in signs if number]
-    if change.before is None:
-        counts.insert(0, "created")
-    return " ".join([change.table, *counts])
 
 
 def show(

@@ -57,12 +57,17 @@ def load(
         typer.Option(
             "--mode",
             help="append refuses known keys; upsert replaces their whole rows, so that a column "
-            "which the file does not have becomes NULL; overwrite replaces the table's content.",
+            "which the file does not have gets its default; overwrite replaces the table's "
+            "content.",
         ),
     ] = Mode.append,
     format_: Annotated[
         Format | None, typer.Option("--format", "-F", help="Else told from each file's name.")
     ] = None,
+    evolve: Annotated[
+        bool,
+        typer.Option("--evolve", help="Add columns that the files have and the table does not."),
+    ] = False,
     message: MessageOption = "",
     branch: BranchOption = "main",
     operation_id: Annotated[
@@ -129,10 +134,11 @@ def load(
     """Load files into a table as one commit.
 
     All files are loaded, or nothing is: a bad value is reported with its file, line and column.
-    Columns are matched by name; those that are not given become NULL, also in rows that an upsert
-    replaces. Text is UTF-8, and times without a zone are read in the session's time zone, which is
-    UTC unless it was set. A file without content is refused: a CSV has at least its header, JSON
-    lines at least one row. Memory does not grow with the size of the files.
+    Columns are matched by name; those that are not given get their defaults, also in rows that an
+    upsert replaces. Those that the table does not have are refused, unless --evolve adds them. Text
+    is UTF-8, and times without a zone are read in the session's time zone, which is UTC unless it
+    was set. A file without content is refused: a CSV has at least its header, JSON lines at least
+    one row. Memory does not grow with the size of the files.
     """
     names = files or ["-"]
     if not files and sys.stdin.isatty():
@@ -146,6 +152,7 @@ def load(
             delimiter=delimiter,
             nulls=null if null is not None else ("",),
             columns=split_names(columns),
+            evolve=evolve,
             create=create,
             schema=schema,
             key=split_names(key),

@@ -123,7 +123,8 @@ def show(
 
 
 def _describe(table: Table) -> Document:
-    from tidelock.model.ddl import to_ddl, type_name
+    from tidelock.model.column_ddl import to_ddl
+    from tidelock.model.types import type_name
     from tidelock.store.upkeep.maintenance import fragment_sizes, segments_of
 
     sizes = fragment_sizes(table.dataset)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelock.store.leases.intents import UnreadableIntent
     from tidelock.store.leases.recovery import Recovery
     from tidelock.store.leases.single_holder import Holder
+    from tidelock.store.schema.history import SchemaVersion
     from tidelock.store.upkeep.garbage import GarbageReport
     from tidelock.store.upkeep.inventory import Finding
     from tidelock.store.upkeep.mirror import Foreign
@@ -54,11 +55,16 @@ def of_change(change: TableChange) -> Document:
         "rows": change.after.rows if change.after else 0,
         "created": change.before is None,
         "dropped": change.after is None,
+        "altered": change.altered,
     }
 
 
 def of_table(state: TableState) -> Document:
     return _picked(state, "name rows key changed id")
+
+
+def of_schema_version(version: SchemaVersion) -> Document:
+    return _picked(version, "version time actor message changes commit")
 
 
 def of_branch(branch: BranchRef, version: int) -> Document:

@@ -17,11 +17,12 @@ from functools import cached_property, partial
 from tidelock.deliver.delivery.beginning import Beginning, check_history, expired, look
 from tidelock.deliver.delivery.calls import Calls, Interrupted, destination
 from tidelock.deliver.delivery.duty import Duty, on_duty
+from tidelock.deliver.delivery.eras import with_partition_ids
 from tidelock.deliver.delivery.feed import Positioned, RowFeed, by_chunk
 from tidelock.deliver.delivery.holds import check_version, hold_changes, let_go, take_version
 from tidelock.deliver.delivery.lagging import LaggingPartitions
 from tidelock.deliver.delivery.ledger import Ledger, Progress, ProgressNotes, Suspension
-from tidelock.deliver.delivery.losses import find_losses, lapsed, refuse_losses
+from tidelock.deliver.delivery.losses import find_losses, lapsed
 from tidelock.deliver.delivery.outcome import (
     PartitionAccount,
     action_of,
@@ -34,6 +35,7 @@ from tidelock.deliver.delivery.plan import group_window, rows_at, rows_of, since
 from tidelock.deliver.delivery.planner import Planner
 from tidelock.deliver.delivery.quarantine import Quarantine
 from tidelock.deliver.delivery.recovery import find_standing
+from tidelock.deliver.delivery.replay_losses import refuse_losses
 from tidelock.deliver.delivery.sender import Sender
 from tidelock.deliver.destinations.protocol import Ranges, SentChunk, Sink, Terms, as_planned
 from tidelock.deliver.reports import Action, DeliveryReport, PartitionReport
@@ -158,7 +160,9 @@ class Delivery:
 
     @cached_property
     def _definition(self) -> SinkDefinition:
-        return as_planned(self._given, self._sink)
+        state = self._beginning.state
+        known = with_partition_ids(self._store, self._head, self._table, self._given, state)
+        return as_planned(known, self._sink)
 
     @cached_property
     def _sender(self) -> Sender:
@@ -171,8 +175,15 @@ class Delivery:
 
     @cached_property
     def _planner(self) -> Planner:
-        count = self._sink.rows_per_chunk
-        return Planner(self._store, self._definition, self._beginning, self._lagging, count)
+        sink = self._sink
+        return Planner(
+            self._store,
+            self._definition,
+            self._beginning,
+            self._lagging,
+            sink.rows_per_chunk,
+            one_schema=sink.has_one_schema,
+        )
 
     # Beginning and ending
 
@@ -359,7 +370,7 @@ class Delivery:
         if self._held != plan.version:
             take_version(self._store, self._definition, self._head.branch, plan.version)
         self._held = 0
-        check_version(self._store, self._head.branch, plan.version)
+        check_version(self._store, self._head, plan.version)
         self._duty.check()
         self._ledger.begin(plan)
         return self._send(plan, rows, Progress())
@@ -415,7 +426,7 @@ class Delivery:
             return
         feed = self._planner.feed_of(plan)
         if rows is None and len(plan.parts) > 1:
-            rows = group_window(feed, plan.after, plan.until, self._definition.partition_by)
+            rows = group_window(feed, plan.after, plan.until)
         self._check()
         with destination(self._definition):
             self._calls.run(partial(self._sink.plan, plan, feed.schema))
@@ -454,7 +465,7 @@ class Delivery:
         elif plan.of:
             rows = rows_at(feed, self._lagging.positions(plan.of, path), first, last)
         else:
-            rows = rows_of(feed, path, self._definition.partition_by, first, last)
+            rows = rows_of(feed, path, first, last)
         of_plan = (plan.generation, feed.schema, plan.identity, plan.pin)
         divided = (
             (SentChunk(plan.sink_id, name, path, chunk, *of_plan), batches)

@@ -12,15 +12,19 @@ opening a data file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from tidelock.deliver.delivery.eras import Divided, divided_by, schema_at, sent_columns
 from tidelock.deliver.delivery.row_pairs import PairedChanges
 from tidelock.model.commit import BranchRef, TableChange, TableState
 from tidelock.model.names import is_hidden
-from tidelock.model.sinks import Chunk, SinkDefinition, end_of, position_of, version_of
+from tidelock.model.positions import end_of, position_of, version_of
+from tidelock.model.sinks import Chunk, SentColumn, SinkDefinition
+from tidelock.store.log.table_changes import changes_of
 from tidelock.store.lookup.by_sequence import (
     SEQUENCE,
     Ids,
@@ -31,7 +35,6 @@ from tidelock.store.lookup.by_sequence import (
     sequences_in,
 )
 from tidelock.store.store import Store
-from tidelock.store.tables.changes import changes_of
 
 Positioned = tuple[pa.RecordBatch, Ids]
 
@@ -44,6 +47,9 @@ class RowFeed(Protocol):
     """What is after a position, up to the newest."""
 
     schema: pa.Schema
+    columns: tuple[SentColumn, ...]
+    divided: Divided
+    """What the columns are called that divide the rows."""
     newest: int
     fragment: int
 
@@ -61,20 +67,41 @@ def open_feed(
     version: int,
     after: int,
     newer_than: int = -1,
+    shown: int = 0,
 ) -> RowFeed:
-    """What a sink has still to deliver after a position, as of a version of the lake."""
-    tables = store.log.tables_at(branch, version)
-    state = next(state for state in tables.states() if state.id == definition.table_id)
+    """What a sink has still to deliver after a position, as of a version of the lake.
+
+    `shown` is the version whose columns changes are given, if that is a later one.
+    """
+    state = _table_at(store, definition, branch, version)
     if definition.feed == "inserts":
-        return InsertFeed(store, state, after, newer_than)
-    return ChangeFeed(store, definition, branch, state, after)
+        return InsertFeed(store, definition, state, after, newer_than)
+    like = state if shown <= version else _table_at(store, definition, branch, shown)
+    return ChangeFeed(store, definition, branch, state, after, like)
+
+
+def _table_at(
+    store: Store, definition: SinkDefinition, branch: BranchRef, version: int
+) -> TableState:
+    tables = store.log.tables_at(branch, version)
+    return next(state for state in tables.states() if state.id == definition.table_id)
 
 
 class InsertFeed:
     """The rows of a table at one version, by their sequence."""
 
-    def __init__(self, store: Store, state: TableState, after: int, newer_than: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        definition: SinkDefinition,
+        state: TableState,
+        after: int,
+        newer_than: int,
+    ) -> None:
         self._dataset = store.files.read(state)
+        schema = schema_at(store, state)
+        self.columns = sent_columns(schema)
+        self.divided = divided_by(definition, schema)
         self._state = state
         self._files = store.files
         self._columns = [name for name in self._dataset.schema.names if not is_hidden(name)]
@@ -105,16 +132,25 @@ class ChangeFeed:
         branch: BranchRef,
         state: TableState,
         after: int,
+        like: TableState,
     ) -> None:
+        """`like` is the table with the columns that rows are given."""
         self._store = store
         self._state = state
         self._last: tuple[int, PairedChanges] | None = None
         """What was read last: a large commit is read in many parts."""
-        dataset = store.files.read(state)
-        self._columns = [name for name in dataset.schema.names if not is_hidden(name)]
-        fields = [dataset.schema.field(name) for name in self._columns]
+        self._shown = store.files.read(like)
+        schema = schema_at(store, like)
+        self.columns = sent_columns(schema)
+        self.divided = divided_by(definition, schema)
+        self._columns = [name for name in self._shown.schema.names if not is_hidden(name)]
+        fields = [self._shown.schema.field(name) for name in self._columns]
+        if like.schema:
+            # What a row was before the columns were altered may be NULL where it may not be now.
+            fields = [field.with_nullable(True) for field in fields]
+            self.columns = tuple(replace(one, nullable=True) for one in self.columns)
         self.schema = pa.schema([*fields, OPERATION, VERSION, SEQUENCED])
-        self.fragment = newest_fragment(dataset)
+        self.fragment = newest_fragment(store.files.read(state))
         self._changes = self._find(definition, branch, state, version_of(after + 1) - 1)
         self.newest = max(after, end_of(self._changes[-1][0])) if self._changes else after
         if self._changes and self._changes[0][1].before is not None:
@@ -157,7 +193,8 @@ class ChangeFeed:
             if self._last is None or self._last[0] != version:
                 before = change.before and files.read(change.before)
                 now = change.after and files.read(change.after)
-                self._last = (version, PairedChanges(files.reader(change.table_id), before, now))
+                read = files.reader(change.table_id)
+                self._last = (version, PairedChanges(read, before, now, self._shown))
             with files.reading(change.before, change.after):
                 yield self._last
 

@@ -14,8 +14,9 @@ from tidelock.errors import StoreError
 from tidelock.model.commit import BranchRef
 from tidelock.model.sinks import SinkDefinition, SinkState
 from tidelock.store.leases.holds import hold_names, release_hold, take_hold
+from tidelock.store.log.log import Head
 from tidelock.store.store import Store
-from tidelock.store.upkeep.garbage import check_readable, collection_runs
+from tidelock.store.upkeep.announcements import check_readable, collection_runs
 
 
 def hold_name(definition: SinkDefinition, what: int | str) -> str:
@@ -27,13 +28,14 @@ def take_version(store: Store, definition: SinkDefinition, branch: BranchRef, ve
     take_hold(store.objects, hold_name(definition, version), branch, version, store.actor)
 
 
-def check_version(store: Store, branch: BranchRef, version: int) -> None:
+def check_version(store: Store, head: Head, version: int) -> None:
     """SnapshotExpired when a version that was taken just now is gone all the same."""
-    if collection_runs(store):
-        # It may not have seen the hold: what it left is what counts.
-        while collection_runs(store):
-            time.sleep(0.05)
-        check_readable(store, branch, version)
+    runs = collection_runs(store)
+    # It may not have seen the hold: what it left is what counts.
+    while collection_runs(store):
+        time.sleep(0.05)
+    if runs or version < head.version:
+        check_readable(store, head.branch, version)
 
 
 def hold_changes(store: Store, definition: SinkDefinition, branch: BranchRef, version: int) -> None:

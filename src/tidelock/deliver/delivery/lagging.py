@@ -44,6 +44,8 @@ class Step:
     """The version of the lake that the chunks are read from."""
     of: int = 0
     """The plan whose note tells their rows; 0 when their partition does."""
+    rest: tuple[Chunk, ...] = ()
+    """What was planned for it behind those, of a later era."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -62,12 +64,12 @@ def after_step(definition: SinkDefinition, state: SinkState, step: Step) -> Sink
     following = replace(
         lag,
         watermark=step.until,
-        chunks=(),
-        of=0,
+        chunks=step.rest,
+        of=step.of if step.rest else 0,
         skipped=without(lag.skipped, step.of),
         trouble=None,
     )
-    if following.skipped or step.until < goal_of(definition, state, lag):
+    if step.rest or following.skipped or step.until < goal_of(definition, state, lag):
         lagging[step.path] = following
     return replace(state, plan=state.plan + 1, lagging=lagging)
 
@@ -102,15 +104,22 @@ class LaggingPartitions:
         version: int,
         rows_per_chunk: int,
         open_feed: Callable[[int], RowFeed],
+        era_end: int | None = None,
     ) -> Step:
-        """What comes next of a partition; `open_feed` gives what is after a position."""
+        """What comes next of a partition; `open_feed` gives what is after a position at a version,
+        up to the end of whose era it is planned at most."""
         lag = state.lagging[path]
         if lag.chunks:
-            return Step(path, lag.chunks, lag.chunks[-1].until, lag.version, lag.of)
+            end = lag.chunks[-1].until if era_end is None else era_end
+            chunks = tuple(chunk for chunk in lag.chunks if chunk.until <= end)
+            rest = lag.chunks[len(chunks) :]
+            read = min(lag.version, version)
+            return Step(path, chunks, chunks[-1].until, read, lag.of, rest)
         goal = goal_of(self._definition, state, lag)
         if lag.watermark < goal:
-            feed, columns = open_feed(lag.watermark), self._definition.partition_by
-            chunks = plan_one(feed, path, columns, lag.watermark, goal, rows_per_chunk)
+            goal = goal if era_end is None else min(goal, era_end)
+            feed = open_feed(lag.watermark)
+            chunks = plan_one(feed, path, lag.watermark, goal, rows_per_chunk)
             return Step(path, chunks, chunks[-1].until if chunks else goal, version)
         if not lag.skipped:
             return Step(path, (), lag.watermark, version)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidelock.deliver.delivery.eras import Divided
 from tidelock.deliver.delivery.feed import Positioned, RowFeed, cut
 from tidelock.deliver.destinations.partitions import WHOLE, group_rows, path_of, texts_of
 from tidelock.model.sinks import Chunk, Part
@@ -35,6 +36,8 @@ class Window:
     until: int
     parts: tuple[Part, ...]
     rows: dict[str, Positioned] = field(default_factory=dict)
+    version: int = 0
+    """The version that it is read from."""
 
 
 def plan_whole(feed: RowFeed, after: int, rows_per_chunk: int) -> Window:
@@ -45,14 +48,12 @@ def plan_whole(feed: RowFeed, after: int, rows_per_chunk: int) -> Window:
     return Window(after, until, (Part(WHOLE, chunks),) if chunks else ())
 
 
-def plan_partitions(
-    feed: RowFeed, after: int, columns: Sequence[str], rows_per_chunk: int, skip: frozenset[str]
-) -> Window:
+def plan_partitions(feed: RowFeed, after: int, rows_per_chunk: int, skip: frozenset[str]) -> Window:
     """The next chunks of every partition but those that are behind."""
     rows, until = _read_window(feed, after, feed.newest)
     if not rows:
         return Window(after, until, ())
-    kept = by_path(rows, columns)
+    kept = by_path(rows, feed.divided)
     parts = tuple(
         Part(path, tuple(cut([positions], after, until, rows_per_chunk)))
         for path, (_, positions) in kept.items()
@@ -61,11 +62,9 @@ def plan_partitions(
     return Window(after, until, parts, kept)
 
 
-def group_window(
-    feed: RowFeed, after: int, until: int, columns: Sequence[str]
-) -> dict[str, Positioned]:
+def group_window(feed: RowFeed, after: int, until: int) -> dict[str, Positioned]:
     """The rows of a window that was planned before, by partition."""
-    return by_path(list(feed.read(after, until)), columns)
+    return by_path(list(feed.read(after, until)), feed.divided)
 
 
 def _read_window(feed: RowFeed, after: int, newest: int) -> tuple[list[Positioned], int]:
@@ -86,12 +85,13 @@ def _table(rows: Sequence[Positioned]) -> pa.Table:
     return pa.Table.from_batches([batch for batch, _ in rows]).append_column(POSITION, positions)
 
 
-def by_path(rows: Sequence[Positioned], columns: Sequence[str]) -> dict[str, Positioned]:
+def by_path(rows: Sequence[Positioned], divided: Divided) -> dict[str, Positioned]:
     """Rows by the partition that they belong to, in the order in which they come."""
     if not rows:
         return {}
+    columns, labels = list(divided.values()), list(divided)
     return {
-        path_of(columns, values): (
+        path_of(labels, values): (
             _one_batch(mine.drop_columns([POSITION])),
             mine.column(POSITION).to_numpy(),
         )
@@ -107,10 +107,10 @@ def since(rows: Positioned, after: int) -> Positioned:
 
 
 def plan_one(
-    feed: RowFeed, path: str, columns: Sequence[str], after: int, until: int, rows_per_chunk: int
+    feed: RowFeed, path: str, after: int, until: int, rows_per_chunk: int
 ) -> tuple[Chunk, ...]:
     """The next chunks of one partition that is behind; none when it has no rows there."""
-    positions = (sequence for _, sequence in rows_of(feed, path, columns, after, until))
+    positions = (sequence for _, sequence in rows_of(feed, path, after, until))
     return tuple(islice(cut(positions, after, until, rows_per_chunk), CHUNKS_PER_PLAN))
 
 
@@ -129,22 +129,21 @@ def rows_at(feed: RowFeed, noted: Ids, after: int, until: int) -> Iterator[Posit
             yield batch.filter(pa.array(mask)), positions[mask]
 
 
-def rows_of(
-    feed: RowFeed, path: str, columns: Sequence[str], after: int, until: int
-) -> Iterator[Positioned]:
+def rows_of(feed: RowFeed, path: str, after: int, until: int) -> Iterator[Positioned]:
     """The rows of one partition in (after, until]."""
     for batch, positions in feed.read(after, until):
-        if not columns:
+        if not feed.divided:
             yield batch, positions
             continue
-        mask = _belongs(batch, path, columns)
+        mask = _belongs(batch, path, feed.divided)
         if mask.any():
             yield batch.filter(pa.array(mask)), positions[mask]
 
 
-def _belongs(batch: pa.RecordBatch, path: str, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
-    texts = [texts_of(pa.chunked_array([batch.column(name)])).to_pylist() for name in columns]
-    return np.array([path_of(columns, values) == path for values in zip(*texts, strict=True)])
+def _belongs(batch: pa.RecordBatch, path: str, divided: Divided) -> npt.NDArray[np.bool_]:
+    names, labels = divided.values(), list(divided)
+    texts = [texts_of(pa.chunked_array([batch.column(name)])).to_pylist() for name in names]
+    return np.array([path_of(labels, values) == path for values in zip(*texts, strict=True)])
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

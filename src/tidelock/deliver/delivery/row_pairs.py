@@ -20,6 +20,7 @@ from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.tables.changes import fragments_by_file, live_rows, newly_deleted
 from tidelock.store.tables.deletions import ReadBytes
 from tidelock.store.tables.fragments import Dataset
+from tidelock.store.tables.labelled import Labelled
 
 LOOKED_UP_ROWS_MIN = 16_384
 GROWTH_MAX = 8
@@ -58,8 +59,17 @@ class Side:
         order = np.argsort(ids, kind="stable")
         return cls(dataset, ids[order], fragments[order], live[order], offsets[order])
 
-    def take(self, wanted: Ids, columns: Sequence[str]) -> pa.Table:
-        """The rows with these ids, in their order."""
+    def take(self, wanted: Ids, columns: Sequence[str], shown: Dataset | None) -> pa.Table:
+        """The rows with these ids, in their order; `shown` is the pin whose columns they get."""
+        assert self.dataset is not None
+        if shown is None:
+            return self._take(wanted, columns)
+        labelled = Labelled.of(self.dataset, shown, columns)
+        rows = self._take(wanted, labelled.names or columns)
+        given = pa.Table.from_batches(labelled.shown(rows.to_batches()))
+        return pa.Table.from_arrays(given.columns, names=list(columns))
+
+    def _take(self, wanted: Ids, columns: Sequence[str]) -> pa.Table:
         assert self.dataset is not None
         if len(self.ids) > LOOKED_UP_ROWS_MIN:
             owners = np.unique(self.fragments).tolist()
@@ -90,6 +100,8 @@ class PairedChanges:
     read_bytes: ReadBytes
     before: Dataset | None
     after: Dataset | None
+    shown: Dataset | None = None
+    """The pin whose columns rows are given; each side's own if there is none."""
 
     @cached_property
     def gone(self) -> Side:
@@ -153,7 +165,7 @@ class PairedChanges:
             chosen = np.flatnonzero(present)
             if not len(chosen):
                 continue
-            parts.append(side.take(ids[chosen], columns))
+            parts.append(side.take(ids[chosen], columns, self.shown))
             operations.append(np.where((went & arrived)[chosen], paired, alone))
             ordinals.append(begin + chosen)
             turns.append(np.full(len(chosen), turn))

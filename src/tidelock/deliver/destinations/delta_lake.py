@@ -3,9 +3,10 @@
     txn  tidelock/<sink id>                 version = generation
     txn  tidelock/<sink id>/<generation>    version = the position after the mark
     txn  tidelock/<sink id>/plan            version = the identity of the plan, as a number
+    txn  tidelock/<sink id>/columns         version = the digest of the columns that rows came with
     description  "Tidelock sink <sink id>"  who made the table
 
-The mark is three of Delta's own application transactions, in the commit that adds the rows. Two
+The mark is four of Delta's own application transactions, in the commit that adds the rows. Two
 commits with the same application that do not know of each other cannot both succeed, so that a
 chunk is not added twice even by two processes.
 
@@ -14,7 +15,7 @@ Options: `storage_options` as delta-rs takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
+from tidelock.deliver.destinations.evolution import Evolution, spelled
 from tidelock.deliver.destinations.lake_table import ForeignTable, Mark, TableSink, plain, uri_of
 from tidelock.deliver.destinations.partitions import NAME_BYTES_MAX, NULL
 from tidelock.deliver.destinations.protocol import SentChunk
@@ -47,6 +49,8 @@ SHOWN_LENGTH = 20
 
 class DeltaSink(TableSink):
     """A Delta table that follows a table."""
+
+    keeps_dropped = True
 
     def __init__(self, definition: SinkDefinition, options: Mapping[str, Any]) -> None:
         super().__init__(definition, options)
@@ -68,29 +72,31 @@ class DeltaSink(TableSink):
         if generation is not None:
             until = table.transaction_version(f"{self._application}/{generation}")
             plan = table.transaction_version(f"{self._application}/plan")
+            columns = table.transaction_version(f"{self._application}/columns")
             if until is not None and plan is not None:
-                mark = Mark(generation, until - 1, f"{plan:014x}")
-        told = table.metadata().description or ""
-        owner = told.removeprefix(OWNED_BY) if told.startswith(OWNED_BY) else None
+                told = f"{columns:014x}" if columns else ""
+                mark = Mark(generation, until - 1, f"{plan:014x}", told)
+        description = table.metadata().description or ""
+        owner = description.removeprefix(OWNED_BY) if description.startswith(OWNED_BY) else None
         return ForeignTable(plain(pa.schema(table.schema().to_arrow())), owner, mark)
 
     def create(self, schema: pa.Schema, mark: Mark) -> None:
         self._table = DeltaTable.create(
             self._uri,
             schema,
-            partition_by=list(self.definition.partition_by),
+            partition_by=list(self.divided),
             description=f"{OWNED_BY}{self.definition.id}",
             storage_options=self._options,
             commit_properties=self._properties(mark),
         )
 
     def append(
-        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], added: pa.Schema, mark: Mark
+        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], evolution: Evolution, mark: Mark
     ) -> int:
         table = self._table
         assert table is not None
-        self._allow_types(table, added)
-        stream = _Stream(self.definition, self.held(chunk.schema), rows)
+        self._allow_types(table, evolution.added)
+        stream = _Stream(self.definition, self.held(chunk.schema), rows, self.divided)
         try:
             write_deltalake(
                 table,
@@ -122,7 +128,19 @@ class DeltaSink(TableSink):
         assert self._table is not None
         return sorted(self._table.repair(dry_run=True)["files_removed"])
 
-    def _allow_types(self, table: DeltaTable, added: pa.Schema) -> None:
+    def why_not(self, table: ForeignTable, evolution: Evolution) -> str | None:
+        """Rows without a column have NULL there, and everything else is beyond the library."""
+        for old, new in evolution.renamed:
+            return f"delta-rs cannot rename a column, and {old!r} is {new!r} now"
+        for name, old_type, new_type in evolution.widened:
+            kinds = f"{spelled(old_type)} there and {spelled(new_type)} now"
+            return f"delta-rs cannot widen a column, and {name!r} is {kinds}"
+        for name in self.divided:
+            if name in evolution.dropped:
+                return f"column {name!r}, which divides it, was dropped"
+        return None
+
+    def _allow_types(self, table: DeltaTable, added: Sequence[pa.Field]) -> None:
         """Columns of a type that the table does not allow yet need a commit before theirs."""
         if not any(TIMESTAMP_NTZ in walk(field.type) for field in added):
             return
@@ -141,6 +159,7 @@ class DeltaSink(TableSink):
                 Transaction(self._application, mark.generation),
                 Transaction(f"{self._application}/{mark.generation}", mark.until + 1),
                 Transaction(f"{self._application}/plan", int(mark.plan, 16)),
+                Transaction(f"{self._application}/columns", int(mark.columns or "0", 16)),
             ]
         )
 
@@ -154,15 +173,17 @@ class _Stream:
     """
 
     def __init__(
-        self, definition: SinkDefinition, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
+        self,
+        definition: SinkDefinition,
+        schema: pa.Schema,
+        rows: Iterator[pa.RecordBatch],
+        divided: Sequence[str],
     ) -> None:
         self._definition = definition
         self._schema = schema
         self._rows = rows
         self._local = uri_of(definition).startswith("/")
-        self._texts = [
-            name for name in definition.partition_by if schema.field(name).type == pa.string()
-        ]
+        self._texts = [name for name in divided if schema.field(name).type == pa.string()]
         self.size_bytes = 0
         self._passed_on = BatchStream(self._checked())
 

@@ -28,15 +28,16 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.locations import SimpleLocationProvider
 
+from tidelock.deliver.destinations.evolution import Evolution, spelled
 from tidelock.deliver.destinations.lake_table import ForeignTable, Mark, TableSink, plain, uri_of
 from tidelock.deliver.destinations.partitions import DIGEST_SIGN, shorten
 from tidelock.deliver.destinations.protocol import SentChunk
 from tidelock.errors import DestinationFailed, InvalidOption
 from tidelock.model.sinks import SinkDefinition
-from tidelock.model.types import is_list_like
+from tidelock.model.types import inner_fields, is_list_like
 from tidelock.store.objects.parallel import side_by_side
 
 OWNER = "tidelock.owner"
@@ -105,11 +106,11 @@ class IcebergSink(TableSink):
             self._identifier, schema, properties=properties
         )
         with transaction, transaction.update_spec() as spec:
-            for column in self.definition.partition_by:
+            for column in self.divided:
                 spec.add_identity(column)
 
     def append(
-        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], added: pa.Schema, mark: Mark
+        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], evolution: Evolution, mark: Mark
     ) -> int:
         schema = self.held(chunk.schema)
         tables = _bounded(rows, schema)
@@ -118,8 +119,8 @@ class IcebergSink(TableSink):
         for attempt in range(1, TRIES + 1):
             try:
                 if second is None:
-                    return self._commit(iter([first]), added, mark)
-                return self._commit(_all(first, second, tables), added, mark)
+                    return self._commit(iter([first]), schema, evolution, mark)
+                return self._commit(_all(first, second, tables), schema, evolution, mark)
             except CommitFailedException as error:
                 if self.has_since(chunk):
                     return 0
@@ -132,14 +133,14 @@ class IcebergSink(TableSink):
                     ) from error
         raise AssertionError
 
-    def _commit(self, tables: Iterator[pa.Table], added: pa.Schema, mark: Mark) -> int:
+    def _commit(
+        self, tables: Iterator[pa.Table], schema: pa.Schema, evolution: Evolution, mark: Mark
+    ) -> int:
         table = self._table
         assert table is not None
         known = {snapshot.snapshot_id for snapshot in table.snapshots()}
         with table.transaction() as transaction:
-            if len(added):
-                with transaction.update_schema() as update:
-                    update.union_by_name(added)
+            _evolve(transaction, schema, evolution)
             for rows in tables:
                 transaction.append(rows)
             transaction.set_properties(self._property(mark))
@@ -147,6 +148,20 @@ class IcebergSink(TableSink):
         _use_own_ways(table)
         made = [one for one in table.snapshots() if one.snapshot_id not in known]
         return sum(int((one.summary and one.summary["added-files-size"]) or 0) for one in made)
+
+    def why_not(self, table: ForeignTable, evolution: Evolution) -> str | None:
+        for name, old, new in evolution.widened:
+            if not _promotes(old, new):
+                return (
+                    f"Iceberg cannot make column {name!r} {spelled(new)}, which is {spelled(old)}"
+                )
+        assert self._table is not None
+        fields = self._table.schema()
+        divided = {fields.find_column_name(one.source_id) for one in self._table.spec().fields}
+        for name in evolution.dropped:
+            if name in divided:
+                return f"column {name!r}, which divides it, was dropped"
+        return None
 
     def take_back(self, column: str, after: int, mark: Mark) -> None:
         assert self._table is not None
@@ -211,6 +226,39 @@ def _use_own_ways(table: Table) -> None:
     properties[_RETRIES] = "0"
     if TableProperties.OBJECT_STORE_ENABLED not in properties:
         properties.setdefault(_LOCATIONS, f"{__name__}.{ShortLocations.__name__}")
+
+
+def _evolve(transaction: Transaction, schema: pa.Schema, evolution: Evolution) -> None:
+    """Make the columns of a table those of rows. Names are freed before they are given anew."""
+    if evolution.dropped:
+        with transaction.update_schema() as update:
+            for name in evolution.dropped:
+                update.delete_column((name,))
+    if evolution.renamed:
+        # Crosswise, too: Iceberg knows columns by ids, and looks at names when all are given.
+        with transaction.update_schema() as update:
+            for old, new in evolution.renamed:
+                update.rename_column((old,), new)
+    if evolution.added or evolution.widened or evolution.relaxed:
+        added = {field.name for field in evolution.added}
+        fields = [one.with_nullable(True) if one.name in added else one for one in schema]
+        with transaction.update_schema() as update:
+            update.union_by_name(pa.schema(fields))
+
+
+def _promotes(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether Iceberg makes one type of the other, here or inside."""
+    if spelled(old) == spelled(new):
+        return True
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(old.scale == new.scale and old.precision <= new.precision)
+    if pa.types.is_nested(old) and old.id == new.id:
+        # A map's key is what it is.
+        if pa.types.is_map(old) and old.key_type != new.key_type:
+            return False
+        pairs = zip(inner_fields(old), inner_fields(new), strict=True)
+        return all(_promotes(one.type, other.type) for one, other in pairs)
+    return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

@@ -4,8 +4,9 @@ Owns: how a plan and a table that keeps its own watermark are brought together, 
 fit. The rows of a chunk and the mark that it is there are one commit of the table, so that what is
 delivered does not depend on what the lake remembers.
 
-    mark = (generation, until, plan): everything up to `until` is there, and nothing after it; the
-                                      plan that set it tells this lake from a copy of it
+    mark = (generation, until, plan, columns): everything up to `until` is there, and nothing after
+                                      it; the plan that set it tells this lake from a copy of it;
+                                      and which columns of the lake those of the table are
 
 | the table says | and the plan | then |
 |---|---|---|
@@ -28,6 +29,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tidelock.deliver.destinations.evolution import (
+    Evolution,
+    evolve,
+    evolve_by_name,
+    evolved,
+    spelled,
+)
 from tidelock.deliver.destinations.partitions import WHOLE
 from tidelock.deliver.destinations.protocol import (
     DestinationPosition,
@@ -44,19 +52,20 @@ from tidelock.deliver.destinations.protocol import (
 from tidelock.deliver.destinations.secrets import resolve
 from tidelock.errors import Advice, DestinationFailed, InvalidOption, SinkStopped
 from tidelock.model.names import fold
+from tidelock.model.positions import end_of, version_of
 from tidelock.model.sinks import (
     NOBODY,
     Chunk,
     DeliveryPlan,
+    SentColumn,
     SinkDefinition,
     SinkState,
     Standing,
-    end_of,
+    digest_of,
     first_position,
     told,
-    version_of,
 )
-from tidelock.model.types import normal_type, spell_type
+from tidelock.model.types import normal_type
 from tidelock.store.lookup.by_sequence import SEQUENCE
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.objects.location import locate
@@ -72,6 +81,8 @@ class Mark:
     until: int
     plan: str
     """The identity of the plan that it was set by."""
+    columns: str = ""
+    """The digest of the columns that rows came with last; empty where it was not noted."""
 
     def has(self, chunk: SentChunk) -> bool:
         return chunk.generation <= self.generation and chunk.chunk.until <= self.until
@@ -98,6 +109,9 @@ class TableSink(Sink):
     """
 
     partitions_itself = True
+    has_one_schema = True
+    keeps_dropped = False
+    """Whether columns stay that the lake has dropped, as its format cannot drop them."""
 
     def __init__(self, definition: SinkDefinition, options: Mapping[str, Any]) -> None:
         self.definition = definition
@@ -105,6 +119,10 @@ class TableSink(Sink):
         self._terms = Terms()
         self._known: ForeignTable | None = None
         """The table, for as long as nothing was done that may have changed it."""
+        self._sent: tuple[SentColumn, ...] = ()
+        """The columns that rows came with before the plan."""
+        self._columns: tuple[SentColumn, ...] = ()
+        """The columns that rows come with by the plan."""
 
     @classmethod
     def open(cls, definition: SinkDefinition) -> Self:
@@ -125,9 +143,9 @@ class TableSink(Sink):
 
     @abstractmethod
     def append(
-        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], added: pa.Schema, mark: Mark
+        self, chunk: SentChunk, rows: Iterator[pa.RecordBatch], evolution: Evolution, mark: Mark
     ) -> int:
-        """Add rows, the columns that are new, and the mark, in one commit; its size in bytes.
+        """Evolve the columns, add rows, and set the mark, in one commit; its size in bytes.
 
         A commit that somebody else has made meanwhile (`has_since`) is as good.
         """
@@ -144,6 +162,10 @@ class TableSink(Sink):
     def missing_files(self) -> list[str]:
         """The data files that the table names, as it was last loaded, and that are not there."""
 
+    @abstractmethod
+    def why_not(self, table: ForeignTable, evolution: Evolution) -> str | None:
+        """Why the columns cannot become others, as a sentence without its end; None if they can."""
+
     def held(self, schema: pa.Schema) -> pa.Schema:
         """A schema as the format holds it, without what the lake's storage notes in it."""
         return plain(schema)
@@ -152,7 +174,8 @@ class TableSink(Sink):
 
     def plan(self, plan: DeliveryPlan, schema: pa.Schema) -> None:
         table = self._known = self.load()
-        mark = Mark(plan.generation, plan.after, plan.identity)
+        self._sent, self._columns = plan.before.columns, plan.columns
+        mark = Mark(plan.generation, plan.after, plan.identity, digest_of(plan.columns))
         if table is None:
             if plan.after > first_position(self.definition):
                 raise self._failed(
@@ -184,12 +207,18 @@ class TableSink(Sink):
                 "this lake has",
                 self._replay("lose_rows=True", "--lose-rows"),
             )
-        elif table.mark.generation < plan.generation and table.mark.until > plan.after:
+        # What cannot be followed is told before anything is sent, or taken back.
+        self._evolution(table, schema)
+        if (
+            table.mark is not None
+            and table.mark.generation < plan.generation
+            and table.mark.until > plan.after
+        ):
             if self.definition.feed == "inserts":
                 self._terms.check_losses(plan, self.ranges_above(table, plan.after))
             hit("tables.before_rewind")
             self._terms.guard(surely=True)
-            self._rewind(plan.after, mark)
+            self._rewind(plan.after, replace(mark, columns=table.mark.columns))
 
     def write(self, chunk: SentChunk, rows: Iterator[pa.RecordBatch]) -> int:
         table = self._known or self.load()
@@ -197,15 +226,15 @@ class TableSink(Sink):
             raise self._failed(f"{self.title} was removed while it was written to")
         if table.mark is not None and table.mark.has(chunk):
             return 0
-        added = self._fit(table, self.held(chunk.schema))
+        evolution = self._evolution(table, chunk.schema)
         # Whatever fails from here on may have been done: the table is read before the next try.
         self._known = None
-        mark = Mark(chunk.generation, chunk.chunk.until, chunk.plan)
+        columns = digest_of(self._columns)
+        mark = Mark(chunk.generation, chunk.chunk.until, chunk.plan, columns)
         self._terms.guard()
-        size_bytes = self.append(chunk, rows, added, mark)
-        self._known = ForeignTable(
-            pa.schema([*table.schema, *added]) if len(added) else table.schema, table.owner, mark
-        )
+        size_bytes = self.append(chunk, rows, evolution, mark)
+        schema = evolved(table.schema, evolution, keeps_dropped=self.keeps_dropped)
+        self._known = ForeignTable(schema, table.owner, mark)
         return size_bytes
 
     def confirm(self, plan: DeliveryPlan, state: SinkState) -> None:
@@ -294,19 +323,74 @@ class TableSink(Sink):
             )
         self._known = self.load()
 
-    def _fit(self, table: ForeignTable, schema: pa.Schema) -> pa.Schema:
-        """The columns to be added, so that rows of a schema fit."""
-        wrong = differences(table.schema, schema, owned=table.owner is not None)
+    @property
+    def divided(self) -> tuple[str, ...]:
+        """The columns that divide the table, by the names that rows have."""
+        names = {one.id: one.name for one in self._columns}
+        labels, ids = self.definition.partition_by, self.definition.partition_ids
+        if not ids or not names:
+            return labels
+        return tuple(names.get(one, label) for one, label in zip(ids, labels, strict=True))
+
+    def _evolution(self, table: ForeignTable, rows: pa.Schema) -> Evolution:
+        """What becomes of the columns of the table, so that rows of a schema fit.
+
+        SinkStopped if it cannot be; DestinationFailed if somebody changed the table so that they
+        do not.
+        """
+        schema, before = self.held(rows), self._sent_to(table)
+        if before is None:
+            evolution, owned = evolve_by_name(table.schema, schema), table.owner is not None
+        else:
+            evolution, owned = evolve(table.schema, schema, before, self._columns), False
+            why = self._why_not(table, evolution)
+            if why is not None:
+                raise self._unable(why)
+        there = evolved(table.schema, evolution, keeps_dropped=self.keeps_dropped)
+        wrong = differences(there, schema, owned=owned)
         if wrong:
             raise self._failed(
                 f"{self.title} does not fit the rows of {self.definition.table!r}: "
                 + "; ".join(wrong)
                 + ". Change it so that it does"
             )
-        names = {fold(name) for name in table.schema.names}
-        # What is there already has no value for a new column.
-        return pa.schema(
-            [field.with_nullable(True) for field in schema if fold(field.name) not in names]
+        return evolution
+
+    def _sent_to(self, table: ForeignTable) -> tuple[SentColumn, ...] | None:
+        """Which columns of the lake those of the table are; None if only their names tell."""
+        told = "" if table.mark is None else table.mark.columns
+        if not self._columns:
+            return None
+        if told and told == digest_of(self._columns):
+            return self._columns
+        if told in ("", digest_of(self._sent)):
+            return self._sent or None
+        return None
+
+    def _why_not(self, table: ForeignTable, evolution: Evolution) -> str | None:
+        if table.owner is None and (evolution.renamed or evolution.dropped or evolution.widened):
+            return "it was made by somebody else, and its columns are left as they are"
+        left = {*evolution.dropped, *(name for name, _ in evolution.renamed)}
+        left = left if not self.keeps_dropped else left.difference(evolution.dropped)
+        taken = {fold(name) for name in table.schema.names if name not in left}
+        for field in evolution.added:
+            if fold(field.name) in taken:
+                return f"it has a column {field.name!r} already, which is another one"
+        return self.why_not(table, evolution)
+
+    def _unable(self, why: str) -> SinkStopped:
+        name, table = self.definition.name, self.definition.table
+        return SinkStopped(
+            f"{self.title} cannot follow the columns of {table!r}: {why}. Nothing was sent.",
+            Advice(
+                f"Create a sink with another address, and drop {name!r}; or alter the table back, "
+                f"and call lake.replay({name!r}, since=POSITION).",
+                f"Create a sink with another address, and drop {name!r}; or alter the table back, "
+                f"and run `tidelock sink replay {name} --since POSITION`.",
+            ),
+            sink=name,
+            to=self.definition.to,
+            reason=why,
         )
 
     def _told(self, position: int) -> int:
@@ -358,17 +442,14 @@ def differences(there: pa.Schema, rows: pa.Schema, owned: bool) -> list[str]:
                 wrong.append(f"column {field.name!r} is required, and the rows do not have it")
         elif mine.name != field.name:
             wrong.append(f"column {field.name!r} is written {mine.name!r} in the lake")
-        elif _named(field.type) != _named(mine.type):
+        elif spelled(field.type) != spelled(mine.type):
             wrong.append(
-                f"column {field.name!r} is {_named(field.type)} there and {_named(mine.type)} here"
+                f"column {field.name!r} is {spelled(field.type)} there and {spelled(mine.type)} "
+                "here"
             )
         elif mine.nullable and not field.nullable:
             wrong.append(f"column {field.name!r} is NOT NULL there and may be NULL here")
     return wrong
-
-
-def _named(kind: pa.DataType) -> str:
-    return spell_type(kind, for_spark=True)
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

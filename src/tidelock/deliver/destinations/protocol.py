@@ -39,9 +39,9 @@ import pyarrow as pa
 from tidelock.deliver.destinations.partitions import values_of
 from tidelock.deliver.reports import ManifestReport
 from tidelock.errors import InvalidOption, SinkStopped
+from tidelock.model.positions import ORDINAL_BITS, version_of
 from tidelock.model.sinks import (
     NOBODY,
-    ORDINAL_BITS,
     Chunk,
     DeliveryPlan,
     Feed,
@@ -49,7 +49,6 @@ from tidelock.model.sinks import (
     SinkDefinition,
     SinkState,
     Standing,
-    version_of,
 )
 
 Ranges: TypeAlias = Mapping[str, Sequence[Chunk]]
@@ -234,6 +233,8 @@ class Sink(ABC):
     """At most so many rows come at once."""
     partitions_itself = False
     """Whether it gets chunks of the whole table, whatever partitions there are."""
+    has_one_schema = False
+    """Whether everything there has the same columns: what is sent again then has the newest."""
 
     @abstractmethod
     def plan(self, plan: DeliveryPlan, schema: pa.Schema) -> None:
@@ -308,7 +309,9 @@ def is_left_by(identity: str, plan: DeliveryPlan) -> bool:
 
 def as_planned(definition: SinkDefinition, sink: Sink) -> SinkDefinition:
     """The definition as it is planned for: a destination may see to partitions by itself."""
-    return replace(definition, partition_by=()) if sink.partitions_itself else definition
+    if not sink.partitions_itself:
+        return definition
+    return replace(definition, partition_by=(), partition_ids=())
 
 
 def rows_option(options: Mapping[str, Any], name: str, default: int) -> int:

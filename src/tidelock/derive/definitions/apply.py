@@ -3,7 +3,8 @@
 Owns: carrying out a plan. What is to be done is decided by reconciliation.py.
 
     1. the files are read, and planned against the tables that a transaction sees
-    2. every change is staged, which checks every query; what follows from it is added to the plan
+    2. what is to be done with tables is staged; then every change of stream tables, which checks
+       every query; what follows from it is added to the plan
     3. the plan is reviewed, by the function that the caller gave
     4. one commit publishes all
 
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidelock.derive.catalog import Catalog, Stream, stream_of
+from tidelock.derive.catalog import Catalog, stream_of
 from tidelock.derive.definitions.apply_plan import ApplyPlan, Change
 from tidelock.derive.definitions.define import CONFLICTS_MAX, StreamDefinitions
 from tidelock.derive.definitions.folder import read_files
@@ -31,10 +32,15 @@ from tidelock.derive.definitions.pipeline import Pipeline, read_pipeline
 from tidelock.derive.definitions.reconciliation import plan_changes
 from tidelock.derive.definitions.written import Defined
 from tidelock.derive.graph.due import suspension
+from tidelock.derive.stream import Stream
 from tidelock.errors import Advice, CommitConflict, InputError, InvalidOption, QueryFailed
 from tidelock.model.commit import Commit
+from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import fold, is_hidden
+from tidelock.model.schema_plan import SchemaPlan
+from tidelock.model.sql.text import same_query
 from tidelock.model.streams import Definition
+from tidelock.store.schema.plans import make_plan, refuse_loss, stage_plan
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
@@ -64,8 +70,9 @@ def apply_folder(
     *,
     dry_run: bool,
     review: Review,
+    allow_data_loss: bool = False,
 ) -> Applied:
-    """Bring the stream tables of a branch to what the files of a folder define."""
+    """Bring the tables and stream tables of a branch to what the files of a folder define."""
     pipeline = read_pipeline(Path(folder))
     read = read_files(pipeline)
     _warn_of_configuration(pipeline)
@@ -73,10 +80,13 @@ def apply_folder(
     for attempt in range(CONFLICTS_MAX):
         with store.begin(branch, message=f"apply {pipeline.name}") as transaction:
             transaction.rehearsed = dry_run
+            schema = _stage_tables(store, transaction, read.tables)
+            if schema is not None and not dry_run:
+                refuse_loss(schema, allow_data_loss)
             staging = _Staging(definitions, transaction, pipeline.name, read.defined)
-            plan = staging.run()
+            plan = replace(staging.run(), schema=schema)
             plan = replace(plan, notes=(*read.notes, *staging.standing_still(plan)))
-            wanted = bool(plan.pending) and not dry_run
+            wanted = bool(plan) and not dry_run
             if wanted and plan != reviewed:
                 wanted = review(plan)
             if not wanted:
@@ -93,6 +103,24 @@ def apply_folder(
         definitions.warn(store.branches.head(branch).tables)
         return Applied(plan, transaction.commit)
     raise AssertionError("unreachable")
+
+
+def _stage_tables(
+    store: Store, transaction: Transaction, declared: tuple[DeclaredTable, ...]
+) -> SchemaPlan | None:
+    """Stage what brings tables to what is declared; None if nothing is."""
+    if not declared:
+        return None
+    plan = make_plan(
+        store.files,
+        transaction.tables(),
+        declared,
+        branch=transaction.branch.name,
+        version=transaction.base_version,
+    )
+    stage_plan(transaction, plan)
+    # Tables that no file declares belong to nobody here: an application of files does not care.
+    return replace(plan, notes=tuple(note for table in declared for note in table.notes))
 
 
 def refuse_drops(plan: ApplyPlan) -> bool:
@@ -137,39 +165,49 @@ class _Staging:
     def run(self) -> ApplyPlan:
         """The plan, with everything staged that it asks for."""
         plan = self._plan()
+        staged: dict[str, Change] = {}
         for change in plan.pending:
             with self._naming_place(change.name, change.definition):
-                self._stage(change)
-        return self._with_followers(plan)
+                staged[fold(change.name)] = self._stage(change)
+        changes = tuple(staged.get(fold(one.name), one) for one in plan.changes)
+        return self._with_followers(replace(plan, changes=changes))
 
     def _plan(self) -> ApplyPlan:
         tables = self._transaction.tables()
         held = self._catalog.arrange(tables).streams
-        inputs = {one.state.definition: one.stored.inputs for one in held.values()}
+        streams = {fold(name): stream for name, stream in held.items()}
+
+        def inputs(one: Defined) -> tuple[str, ...]:
+            # Who has the same query as a table of the lake, reads what that one reads.
+            known = streams.get(fold(one.name))
+            same = known is not None and same_query(known.definition.query, one.definition.query)
+            return known.inputs if known is not None and same else one.tables
+
         return plan_changes(
             self._defined,
             {name: stream.definition for name, stream in held.items()},
             [name for name in tables if not is_hidden(name)],
-            # Who has the same definition as a table of the lake, reads what that one reads.
-            lambda one: inputs.get(one.definition.id, one.tables),
+            inputs,
             pipeline=self._pipeline,
         )
 
-    def _stage(self, change: Change) -> None:
-        definitions, transaction = self._definitions, self._transaction
+    def _stage(self, change: Change) -> Change:
+        staging, transaction = self._definitions.staging, self._transaction
         if change.action in ("create", "replace"):
-            definitions.stage_definition(
+            kept = staging.define(
                 transaction,
                 change.name,
                 change.definition,
                 replace_it=change.action == "replace",
             )
-            return
+            told = f"{change.reason}; it gives the same rows, which stay"
+            return replace(change, reason=told) if kept else change
         stream = stream_of(transaction.tables(), self._catalog, change.name)
         if change.action == "alter":
-            definitions.stage_alteration(transaction, stream, change.definition)
+            staging.alter(transaction, stream, change.definition)
         else:
-            definitions.stage_drop(transaction, stream.table)
+            staging.drop(transaction, stream.table)
+        return change
 
     def standing_still(self, plan: ApplyPlan) -> Iterator[str]:
         """What is as the files define it, and not refreshed all the same."""
@@ -191,7 +229,7 @@ class _Staging:
         followers: dict[str, Change] = {}
         for name in arrangement.graph.stream_tables:
             stream = arrangement.streams[name]
-            read = [one for one in stream.stored.inputs if fold(one) in moved]
+            read = [one for one in stream.inputs if fold(one) in moved]
             if fold(name) in self._here:
                 read += [one for one in self._made_anew(stream) if one not in read]
             if not read or fold(name) in done:
@@ -211,16 +249,10 @@ class _Staging:
     def _made_anew(self, stream: Stream) -> list[str]:
         """The inputs that are other tables than those that it was last computed from, or planned
         for; all of them where it cannot be told."""
-        known = {entry.table: entry.table_id for entry in stream.state.frontier}
-        tables = self._transaction.tables()
-        return [
-            name
-            for name in stream.stored.inputs
-            if (found := tables.find(name)) is not None and known.get(name) != found.id
-        ]
+        return [one.name for one in stream.reads if one.state is not None and one.then is None]
 
     def _has_other_columns(self, stream: Stream) -> bool:
-        plan = self._catalog.plan(self._transaction.tables(), self._transaction, stream.definition)
+        plan = self._catalog.plan_stream(self._transaction, stream).plan
         kept = self._transaction.table(stream.name).dataset.schema
         return [*zip(kept.names, kept.types, strict=True)] != [
             *zip(plan.schema.names, plan.schema.types, strict=True)
@@ -232,9 +264,7 @@ class _Staging:
                 f"{stream.name!r}, which was created elsewhere, reads {read_table!r} and would get "
                 f"other columns. Drop {stream.name!r} first, or keep the columns of {read_table!r}."
             )
-        self._definitions.stage_definition(
-            self._transaction, stream.name, stream.definition, replace_it=True
-        )
+        self._definitions.staging.follow(self._transaction, stream)
 
     @contextmanager
     def _naming_place(self, name: str, definition: Definition) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """What `tidelock apply` would do, as a value: shown as text, given as JSON, then carried out.
 
-Owns: the changes, their order and their wording.
+Owns: the changes, their order and their wording. What is done with tables is a plan of its own
+(`model/schema_plan.py`), which comes first.
 Invariant: the changes can be carried out as they come. Drops stand first, a table before those that
 it reads; everything else follows, a table after those that it reads.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from tidelock.model.schema_plan import SchemaPlan
 from tidelock.model.streams import Definition
 
 Action = Literal["drop", "create", "replace", "alter", "unchanged"]
@@ -50,6 +52,11 @@ class ApplyPlan:
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
     """Files that define nothing, and why."""
+    schema: SchemaPlan | None = None
+    """What is done with tables; None where no file declares one."""
+
+    def __bool__(self) -> bool:
+        return bool(self.pending) or bool(self.schema)
 
     @property
     def pending(self) -> tuple[Change, ...]:
@@ -69,12 +76,15 @@ class ApplyPlan:
         return {
             "pipeline": self.pipeline,
             "counts": self.counts(),
+            "schema": None if self.schema is None else self.schema.to_dict(),
             "changes": [change.to_dict() for change in self.changes],
             "notes": list(self.notes),
         }
 
     def to_text(self) -> str:
         lines = [self._headline()]
+        if self.schema is not None:
+            lines.extend(self.schema.step_lines())
         width = max((len(change.name) for change in self.pending), default=0)
         for change in self.pending:
             mark = _MARKS[change.action]
@@ -83,11 +93,18 @@ class ApplyPlan:
             )
             lines.extend(f"      {line}" for line in change.diff)
         lines.extend(f"note: {note}" for note in self.notes)
+        if self.schema is not None:
+            lines.extend(self.schema.note_lines())
         return "\n".join(lines)
 
     def _headline(self) -> str:
         unchanged = self.counts()["unchanged"]
-        if not self.pending:
-            return f"{self.pipeline}: nothing to do, {unchanged} unchanged"
+        if not self:
+            count = unchanged + (0 if self.schema is None else self.schema.declared)
+            return f"{self.pipeline}: nothing to do, {count} unchanged"
         told = [f"{count} to {action}" for action, count in self.counts().items() if count]
+        if self.schema:
+            lost = len(self.schema.destructive)
+            steps = f"{len(self.schema.steps)} {'step' if len(self.schema.steps) == 1 else 'steps'}"
+            told.insert(0, f"{steps} for tables" + (f" ({lost} destructive)" if lost else ""))
         return f"{self.pipeline}: {', '.join(told)}".replace("to unchanged", "unchanged")

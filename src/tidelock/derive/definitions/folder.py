@@ -8,16 +8,17 @@ is passed over in silence.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidelock.derive.definitions.pipeline import Pipeline, read_pipeline
 from tidelock.derive.definitions.private_views import inline
 from tidelock.derive.definitions.python_files import read_python, why_no_tables
-from tidelock.derive.definitions.sql_files import read_sql
+from tidelock.derive.definitions.sql_files import read_sql, read_tables
 from tidelock.derive.definitions.written import Defined, Written, origin_of, refusal
 from tidelock.derive.graph.groups import check_policy
 from tidelock.errors import InvalidOption
+from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import fold
 from tidelock.model.streams import Definition
 
@@ -26,10 +27,12 @@ _READERS = {".sql": read_sql, ".py": read_python}
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The stream tables of a pipeline; of files that define nothing, that they do and why."""
+    """The stream tables of a pipeline, and the tables that are declared beside them; of files that
+    define nothing, that they do and why."""
 
     defined: tuple[Defined, ...]
     notes: tuple[str, ...] = ()
+    tables: tuple[DeclaredTable, ...] = ()
 
 
 def read_definitions(folder: Path) -> tuple[Defined, ...]:
@@ -38,18 +41,22 @@ def read_definitions(folder: Path) -> tuple[Defined, ...]:
 
 
 def read_files(pipeline: Pipeline) -> Definitions:
-    """The stream tables of a pipeline. Python files that use the decorator are executed."""
+    """What a pipeline defines. Python files that use the decorator are executed."""
     written: list[Written] = []
+    tables: list[DeclaredTable] = []
     notes: list[str] = []
     for file in pipeline.files:
         data = _bytes_of(file)
         found = _READERS[file.suffix](file, data, pipeline.namespace)
         written.extend(found)
-        if not found:
+        declared = _tables_of(pipeline, file, data)
+        tables.extend(declared)
+        if not found and not declared:
             reason = why_no_tables(file, data) if file.suffix == ".py" else "it has no statement"
             path = file.relative_to(pipeline.folder).as_posix()
             notes.append(f"{pipeline.name}/{path} defines nothing: {reason}")
     _refuse_duplicates(written)
+    _refuse_declared(written, tables)
     views = {fold(one.name): one for one in written if one.private}
     defined: list[Defined] = []
     for one in written:
@@ -67,7 +74,23 @@ def read_files(pipeline: Pipeline) -> Definitions:
         defined.append(
             Defined(one.name, definition, one.file, one.line, query.uses, query.file_lines)
         )
-    return Definitions(tuple(defined), tuple(notes))
+    return Definitions(tuple(defined), tuple(notes), tuple(tables))
+
+
+def _tables_of(pipeline: Pipeline, file: Path, data: bytes) -> list[DeclaredTable]:
+    """The tables that a file declares, with origins that are the same wherever the folder lies."""
+    if file.suffix != ".sql":
+        return []
+    path = file.relative_to(pipeline.folder).as_posix()
+    return [
+        replace(table, origin=origin_of(pipeline.name, path, _line(table)))
+        for table in read_tables(file, data, pipeline.namespace)
+    ]
+
+
+def _line(table: DeclaredTable) -> int:
+    assert table.origin is not None
+    return int(table.origin.rpartition(":")[2])
 
 
 def _bytes_of(file: Path) -> bytes:
@@ -76,6 +99,19 @@ def _bytes_of(file: Path) -> bytes:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise refusal(file, 1, f"The file cannot be read: {reason}.") from error
+
+
+def _refuse_declared(written: Iterable[Written], tables: Iterable[DeclaredTable]) -> None:
+    declared = {fold(table.name): table for table in tables}
+    for one in written:
+        table = declared.get(fold(one.name))
+        if table is not None:
+            raise refusal(
+                one.file,
+                one.line,
+                f"{one.name!r} is a stream table here, and a table in {table.origin}. Rename one.",
+                name=one.name,
+            )
 
 
 def _refuse_duplicates(written: Iterable[Written]) -> None:

@@ -30,6 +30,8 @@ from tidelock.model.names import check_name, suggest
 
 SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml", "pipeline.yml", "pipeline.yaml")
 SUFFIXES = (".sql", ".py")
+SCHEMA = "schema"
+"""The folder of tables; its .sql files belong to the pipeline, whatever its specification names."""
 _TEXTS = ("name", "storage", "catalog", "database", "schema")
 _GLOBS = ("libraries", "definitions")
 _KEYS = (*_TEXTS, *_GLOBS, "configuration")
@@ -82,6 +84,12 @@ def _sorted(folder: Path, paths: set[Path]) -> tuple[Path, ...]:
     return tuple(sorted(kept, key=lambda path: path.relative_to(folder).as_posix()))
 
 
+def _with_schema(folder: Path, files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files, and those in which tables are declared beside them."""
+    found = {*files, *_sorted(folder, set((folder / SCHEMA).glob("*.sql")))}
+    return tuple(sorted(found, key=lambda path: path.relative_to(folder).as_posix()))
+
+
 def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
@@ -105,6 +113,7 @@ class _Specification:
         namespace = Namespace(texts.get("catalog"), texts.get("database", texts.get("schema")))
         globs = entries.get("libraries", entries.get("definitions"))
         files = _all_files(self._folder) if globs is None else self._files(globs)
+        files = _with_schema(self._folder, files)
         return Pipeline(name, self._folder, files, namespace, self._configuration(entries))
 
     def _root(self) -> yaml.Node:

@@ -54,8 +54,10 @@ def plan_changes(
     _refuse_taken_names(here, base)
     _refuse_foreign(here, held, pipeline)
     known = {name: view.name for name, view in {**kept, **here}.items()} | base
-    for view in here.values():
-        _refuse_unknown(view, [use.table for use in view.uses], known, dropped)
+    for name, view in here.items():
+        if name not in held or not same_query(held[name].definition.query, view.definition.query):
+            # What a query that the lake has means by its names, the lake knows.
+            _refuse_unknown(view, [use.table for use in view.uses], known, dropped)
     reads = {name: inputs(view) for name, view in {**kept, **here}.items()}
     for name, view in here.items():
         _refuse_unknown(view, reads[name], known, dropped)

@@ -7,6 +7,7 @@ Owns: the statements that such a file may hold. Any number of them, each ended b
         AS query
     CREATE [OR REPLACE] {TEMPORARY | TEMP} VIEW [IF NOT EXISTS] name [(columns)] [COMMENT 'text']
         AS query
+    CREATE TABLE …                      as `model/ddl/statements.py` says
 
 The options are those of a stream table, with the prefix `tidelock.` or without. `columns` are
 names, each with a COMMENT if wanted, that replace those of the query. OR REPLACE and IF NOT EXISTS
@@ -27,8 +28,11 @@ from tidelock.derive.definitions.file_sql import FileSql, Namespace, read_query
 from tidelock.derive.definitions.options import check_option, option_name
 from tidelock.derive.definitions.written import Written, refusal
 from tidelock.errors import InvalidDefinition, InvalidName, InvalidOption
+from tidelock.model.ddl.statements import cut
+from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import check_name
 from tidelock.model.sql.text import TEXT_TYPES, line_of, word
+from tidelock.store.schema.sources import read_table
 
 _UNITS = {"SECOND": "s", "MINUTE": "m", "HOUR": "h", "DAY": "d", "WEEK": "w"}
 _INSTEAD = (
@@ -40,20 +44,39 @@ _INSTEAD = (
     ("LIVE", "A live table cannot be defined. Write CREATE MATERIALIZED VIEW."),
     ("VIEW", "A view that is not materialized cannot be kept. Write CREATE MATERIALIZED VIEW, or "
      "CREATE TEMPORARY VIEW for a private part of other queries."),
-    ("TABLE", "A table of rows is not defined in a file. Create it in the lake, or write CREATE "
-     "MATERIALIZED VIEW for one that follows a query."),
 )  # fmt: skip
 _ONLY = (
-    "Only CREATE MATERIALIZED VIEW, CREATE STREAM TABLE and CREATE TEMPORARY VIEW may stand in a "
-    "file of definitions."
+    "Only CREATE TABLE, CREATE MATERIALIZED VIEW, CREATE STREAM TABLE and CREATE TEMPORARY VIEW "
+    "may stand in a file of definitions."
 )
 _LAYOUT = ("USING", "PARTITIONED BY", "CLUSTER BY", "CLUSTERED", "LOCATION", "OPTIONS", "ROW")
 
 
 def read_sql(file: Path, data: bytes, namespace: Namespace) -> list[Written]:
-    """The definitions of a file, in its order."""
+    """The definitions of stream tables in a file, in its order."""
     sql = FileSql(_decode(file, data), file, namespace)
-    return [_Statement(sql, tokens).read() for tokens in _split(sql.tokens())]
+    found = [tokens for tokens in _split(sql.tokens()) if not _declares_table(tokens)]
+    return [_Statement(sql, tokens).read() for tokens in found]
+
+
+def read_tables(file: Path, data: bytes, namespace: Namespace) -> list[DeclaredTable]:
+    """The tables that a file declares, in its order, each with its line as origin."""
+    sql = FileSql(_decode(file, data), file, namespace)
+    tables = []
+    for tokens in _split(sql.tokens()):
+        if _declares_table(tokens):
+            start, end = tokens[0].start, tokens[-1].end + 1
+            # Errors count lines and columns from the beginning of the file.
+            before = "\n" * sql.text.count("\n", 0, start)
+            before += " " * (start - sql.text.rfind("\n", 0, start) - 1)
+            (written,) = cut(before + sql.text[start:end])
+            tables.append(read_table(written, file))
+    return tables
+
+
+def _declares_table(tokens: Sequence[Token]) -> bool:
+    words = [word(token) for token in tokens[:4]]
+    return words[:2] == ["CREATE", "TABLE"] or words == ["CREATE", "OR", "REPLACE", "TABLE"]
 
 
 def _decode(file: Path, data: bytes) -> str:

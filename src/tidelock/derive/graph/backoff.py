@@ -18,6 +18,7 @@ from tidelock.errors import (
     EngineMismatch,
     EngineUnavailable,
     JavaMissing,
+    RuleBroken,
     TidelockError,
 )
 from tidelock.model.retries import wait_seconds
@@ -77,6 +78,9 @@ def is_transient(error: BaseException) -> bool:
         if error.evidence.get("passing"):
             return True
         return error.__cause__ is not None and is_transient(error.__cause__)
+    if isinstance(error, RuleBroken):
+        # Its rows follow from its inputs, which may be others next time.
+        return True
     if isinstance(error, TidelockError):
         return error.action is not Action.NEVER_RETRY
     if isinstance(error, OSError):

@@ -39,7 +39,7 @@ from tidelock.derive.spark.engine_query import EngineQuery
 from tidelock.model.ddl import read_columns
 from tidelock.model.names import is_hidden, quote
 from tidelock.model.schema import table_schema
-from tidelock.store.table import Engine
+from tidelock.store.engine import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

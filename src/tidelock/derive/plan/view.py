@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tidelock.derive.plan.column_types import (
 )
 from tidelock.derive.plan.segments import INTERNAL, cut
 from tidelock.derive.plan.state_columns import HASH, hash_sql
+from tidelock.derive.sight import columns_read
 from tidelock.derive.spark.verdicts import frame_of, refuse_repeated, refuse_with
 from tidelock.derive.sql.query import read_view
 from tidelock.derive.sql.view import Obstacle, View
@@ -30,7 +31,7 @@ from tidelock.model.names import HIDDEN, is_hidden, quote
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import Definition
 from tidelock.model.types import spell_type
-from tidelock.store.table import Engine
+from tidelock.store.engine import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,8 @@ class ViewPlan:
     """The columns of the view's table, those that are not shown included."""
     schemas: Mapping[str, TableSchema]
     """The inputs, as they were when this was planned."""
+    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The columns of each input that the rows depend on."""
 
     @property
     def incremental(self) -> bool:
@@ -100,7 +103,8 @@ def plan_view(
         except Unkept as error:
             obstacle = Obstacle(str(error), definition.query, 1, 1)
             view, kept = replace(view, root=None, columns=(), obstacles=(obstacle,)), ()
-    return ViewPlan(definition, view, kept, schema, seen)
+    reads = columns_read(view, definition.query, seen)
+    return ViewPlan(definition, view, kept, schema, seen, reads)
 
 
 class Unkept(Exception):

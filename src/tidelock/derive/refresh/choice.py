@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from tidelock.derive.algebra.operators import scans
-from tidelock.derive.catalog import Stream
 from tidelock.derive.plan.view import ViewPlan
 from tidelock.derive.refresh.costs import Way, estimate
 from tidelock.derive.refresh.input_changes import Changes, find_changes
+from tidelock.derive.stream import Stream
 from tidelock.errors import SnapshotExpired
 from tidelock.model.commit import BranchRef, Tables
 from tidelock.store.store import Store
 
 InputChanges: TypeAlias = dict[str, Changes | None] | str
-"""The changes of each input since the frontier, or why they cannot be told."""
+"""The changes of each input since the frontier, by its name, or why they cannot be told."""
 
 
 def find_all_changes(
@@ -27,14 +27,13 @@ def find_all_changes(
 ) -> InputChanges:
     """What happened to the inputs of a stream table up to a snapshot."""
     changes: dict[str, Changes | None] = {}
-    seen = {entry.table: entry for entry in stream.state.frontier}
-    for name in stream.stored.inputs:
-        state, then = tables[name], seen.get(name)
-        if then is None or then.table_id != state.id:
+    for one in stream.reads:
+        name, then = one.name, one.then
+        if then is None:
             return f"{name!r} was replaced by another table"
         try:
             store.files.open(then.table_id, then.pin)
-            changes[name] = find_changes(store.log, branch, then, state)
+            changes[name] = find_changes(store.log, branch, then, tables[name])
         except SnapshotExpired:
             return f"what {name!r} was at the frontier is no longer kept"
     return changes
@@ -54,6 +53,8 @@ def choose(
         return Way(True, "first refresh")
     if full:
         return Way(True, "asked for")
+    if not plan.view.tells_time and _nothing_changed(changes, staged or {}):
+        return Way(False, "no row of its inputs changed", idle=True)
     if not plan.incremental:
         return Way(True, why_not_incremental(plan))
     if isinstance(changes, str):
@@ -68,6 +69,13 @@ def choose(
         reads=sum(len(scans(kept.segment.body)) ** 2 for kept in plan.kept),
         spent=stream.state.spent,
     )
+
+
+def _nothing_changed(changes: InputChanges, staged: Mapping[str, int]) -> bool:
+    """Whether the inputs have the rows that they had, and at most other names and columns."""
+    if isinstance(changes, str) or any(staged.get(name) for name in changes):
+        return False
+    return all(one is None or (one.steps is not None and not one.rows) for one in changes.values())
 
 
 def why_not_incremental(plan: ViewPlan) -> str:

@@ -9,6 +9,7 @@ Invariant: a change of no row is never computed; the choice depends on its argum
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tidelock.model.streams import RefreshMode, Spent
 
@@ -37,10 +38,22 @@ class Way:
     full_seconds: float | None = None
     failed: bool = False
     """Whether it is full because it failed by delta."""
+    idle: bool = False
+    """Whether nothing is computed, for no row of the inputs changed: at most what they are called,
+    and what else they have."""
+
+    @property
+    def action(self) -> Literal["none", "full", "incremental"]:
+        """What a report calls it."""
+        if self.idle:
+            return "none"
+        return "full" if self.full else "incremental"
 
     @property
     def reason(self) -> str:
         """How and why, for a line of a report."""
+        if self.idle:
+            return self.why
         return f"{'in full' if self.full else 'by delta'}: {self.why}"
 
 

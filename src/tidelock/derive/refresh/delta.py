@@ -39,8 +39,9 @@ from tidelock.derive.refresh.sums import add_by_engine, add_here, simple_columns
 from tidelock.derive.refresh.terms import Bound, state_at, terms
 from tidelock.derive.spark.engine_query import EngineQuery
 from tidelock.model.names import quote
+from tidelock.store.engine import Engine
 from tidelock.store.lookup.by_key import find_rows
-from tidelock.store.table import Engine, Table
+from tidelock.store.table import Table
 from tidelock.store.tables.fragments import Addresses, numbers
 
 STATE_ROWS_MAX = 2_000

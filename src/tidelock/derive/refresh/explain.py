@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelock.derive.catalog import Catalog, Stream, stream_of
+from tidelock.derive.catalog import Catalog, stream_of
 from tidelock.derive.graph.due import suspension
 from tidelock.derive.plan.explanation import explain_plan, explain_sql
-from tidelock.derive.plan.view import ViewPlan
+from tidelock.derive.planned import Planned
 from tidelock.derive.refresh.choice import choose, find_all_changes
 from tidelock.derive.refresh.costs import TRUST, Way
+from tidelock.derive.refresh.explain_inputs import explain_inputs, with_names
 from tidelock.derive.refresh.result_columns import refuse_other_columns
 from tidelock.derive.refresh.unit import is_current
 from tidelock.derive.reports import Explanation
+from tidelock.derive.stream import Stream
 from tidelock.errors import FormatError, InputError, TidelockError
 from tidelock.model.commit import Tables
 from tidelock.model.schedules import parse_schedule
@@ -37,20 +39,21 @@ def explain_stream(
     stream = stream_of(tables, catalog, name)
     idle = _why_idle(catalog, tables, stream, version)
     try:
-        plan = catalog.plan(tables, snapshot, stream.definition)
+        planned = catalog.plan_stream(snapshot, stream)
     except (InputError, FormatError) as error:
         return _unplanned(stream, idle, error)
-    way = None
+    plan, way, mode = planned.plan, None, ""
     if idle is None:
-        idle = _why_refused(store, snapshot, stream, plan)
+        idle = _why_refused(store, snapshot, planned)
     if idle is None:
         way = choose(stream, plan, tables, find_all_changes(store, ref, tables, stream))
-        mode = "full" if way.full else "incremental"
-        reason = way.reason
-        first_line = f"the next refresh is made {reason}"
+        mode, reason = way.action, way.reason
+        made = "computes nothing:" if way.idle else "is made"
+        first_line = f"the next refresh {made} {reason}"
     else:
         mode, reason = idle
         first_line = reason
+    shown = with_names(planned)
     return Explanation(
         table=stream.name,
         incremental=plan.incremental,
@@ -63,11 +66,12 @@ def explain_stream(
             [
                 f"{stream.name}: {first_line}",
                 *_estimates(stream, way),
-                f"Reads {', '.join(plan.inputs) or 'nothing'}",
-                *explain_plan(plan),
+                f"Reads {', '.join(stream.inputs) or 'nothing'}",
+                *explain_inputs(planned),
+                *explain_plan(shown),
             ]
         ),
-        sql=tuple(explain_sql(plan)),
+        sql=tuple(explain_sql(shown)),
     )
 
 
@@ -119,13 +123,11 @@ def _why_idle(
     return "none", f"current at version {version}; nothing to do"
 
 
-def _why_refused(
-    store: Store, snapshot: Snapshot, stream: Stream, plan: ViewPlan
-) -> tuple[str, str] | None:
+def _why_refused(store: Store, snapshot: Snapshot, planned: Planned) -> tuple[str, str] | None:
     """The action and the reason of a refresh whose rows its table cannot take."""
     speaker = speaker_of(store.engine.get())
     try:
-        refuse_other_columns(store.files, snapshot, stream, plan, speaker)
+        refuse_other_columns(snapshot, planned, speaker)
     except TidelockError as error:
         return "failed", error.message
     return None

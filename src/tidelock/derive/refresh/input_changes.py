@@ -21,8 +21,9 @@ from tidelock.errors import SnapshotExpired
 from tidelock.model.commit import BranchRef, TableChange, TableState
 from tidelock.model.streams import InputVersion
 from tidelock.store.log.log import Log
+from tidelock.store.log.table_changes import changes_of
 from tidelock.store.tables.changes import WEIGHT as STORED_WEIGHT
-from tidelock.store.tables.changes import changes_of, diff_batches
+from tidelock.store.tables.changes import diff_batches
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset
 
@@ -60,6 +61,7 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
     """The rows that went (-1) and came (1)."""
     parts: list[pa.RecordBatch] = []
     read = files.reader(changes.state.id)
+    now = files.open(changes.state.id, changes.state.pin)
     steps = changes.steps
     if steps is not None:
         try:
@@ -69,10 +71,9 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
                     for state in (step.before, step.after)
                 )
                 with files.reading(step.before, step.after):
-                    parts.extend(diff_batches(read, before, after, 0, columns))
+                    parts.extend(diff_batches(read, before, after, 0, columns, now))
         except SnapshotExpired:
             steps, parts = None, []
-    now = files.open(changes.state.id, changes.state.pin)
     if steps is None:
         before = files.open(changes.then.table_id, changes.then.pin)
         with files.reading(changes.state):
@@ -83,10 +84,13 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
 def weighted(parts: Sequence[pa.RecordBatch], columns: Sequence[str], dataset: Dataset) -> pa.Table:
     """Changes as a refresh reads them: the columns and a weight, without rows that cancel out."""
     schema = pa.schema([dataset.schema.field(column) for column in columns])
-    rows = pa.Table.from_batches(
-        [part.select([*columns, STORED_WEIGHT.name]) for part in parts],
-        schema.append(STORED_WEIGHT),
-    )
+    schema = schema.append(STORED_WEIGHT)
+    # A column that came since was NULL before, also where it may not be now.
+    given = [
+        pa.RecordBatch.from_arrays(part.select(schema.names).columns, schema=schema)
+        for part in parts
+    ]
+    rows = pa.Table.from_batches(given, schema)
     weights = rows.column(STORED_WEIGHT.name).cast(pa.int64())
     rows = rows.drop_columns([STORED_WEIGHT.name]).append_column(WEIGHT, weights)
     return cancelled(rows)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +40,19 @@ class LeafTable:
     key: tuple[str, ...] = ()
     reading: Callable[[], AbstractContextManager[None]] = nullcontext
     """Around reading its rows: says what is wrong when that fails."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the dataset calls columns; those that are not named here as they are called."""
+
+    def name(self, column: str) -> str:
+        return self.names.get(column, column)
+
+    @property
+    def read(self) -> list[str]:
+        return [self.name(column) for column in self.columns]
+
+    def shown(self, rows: pa.Table) -> pa.Table:
+        """Rows of these columns as they are called."""
+        return rows.rename_columns(list(self.columns)) if self.names else rows
 
 
 @dataclass(frozen=True)
@@ -140,11 +153,13 @@ def _column(origin: Origin | None, loaded: Mapping[int, pa.Table | None]) -> pa.
 
 
 def _look_up(leaf: LeafTable, option: _Option) -> pa.Table | None:
-    values = _fitting(option.values, leaf.dataset.schema.field(option.column).type)
+    name = leaf.name(option.column)
+    values = _fitting(option.values, leaf.dataset.schema.field(name).type)
     if values is None or len(values) > KEYS_MAX:
         return None
     with leaf.reading():
-        return find_rows(leaf.dataset, option.column, values, leaf.columns, ROWS_MAX)
+        rows = find_rows(leaf.dataset, name, values, leaf.read, ROWS_MAX)
+    return None if rows is None else leaf.shown(rows)
 
 
 def _is_small(leaf: LeafTable) -> bool:
@@ -152,7 +167,7 @@ def _is_small(leaf: LeafTable) -> bool:
 
 
 def _whole(leaf: LeafTable) -> pa.Table:
-    return leaf.dataset.scanner(columns=list(leaf.columns)).to_table()
+    return leaf.shown(leaf.dataset.scanner(columns=leaf.read).to_table())
 
 
 def _narrow(rows: pa.Table, option: _Option) -> pa.Table:

@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tidelock.derive.catalog import Arrangement, Catalog, Stream, stream_of
+from tidelock.derive.catalog import Arrangement, Catalog, stream_of
 from tidelock.derive.definitions.define import CONFLICTS_MAX, StreamDefinitions
 from tidelock.derive.graph.backoff import blames_engine, is_engine_away, judge
 from tidelock.derive.graph.due import Due, MemberState, decide, next_moment, suspension
 from tidelock.derive.graph.groups import Unit, unit_levels
 from tidelock.derive.refresh.attempts import Attempt, keys_by_table, record, record_once
+from tidelock.derive.refresh.failures import Failures
 from tidelock.derive.refresh.unit import MemberFailed, UnitRefresh, is_current
 from tidelock.derive.spark.engine_rest import EngineRest
+from tidelock.derive.stream import Stream
 from tidelock.errors import CommitConflict, EngineError, TidelockError
 from tidelock.model.schedules import parse_schedule
 from tidelock.model.streams import SchedulePolicy
@@ -48,8 +50,9 @@ class StreamRefreshes:
     """Owns which units are refreshed in which order, and what is recorded of each; also how long an
     engine that was found away is left alone."""
 
-    def __init__(self, store: Store, definitions: StreamDefinitions) -> None:
+    def __init__(self, store: Store, definitions: StreamDefinitions, failures: Failures) -> None:
         self._store = store
+        self._failures = failures
         self._definitions = definitions
         self._catalog: Catalog = definitions.catalog
         self._rest = EngineRest()
@@ -157,21 +160,20 @@ class StreamRefreshes:
         self, head: Head, stream: Stream, unit: Unit, keys: Mapping[str, list[str]] | None
     ) -> MemberState:
         state = stream.state
-        seen = {entry.table: entry.changed for entry in state.frontier}
-        outside = [name for name in stream.stored.inputs if name not in unit.members]
+        outside = [read for read in stream.reads if read.name not in unit.members]
         changed: bool | None = None
         if outside:
-            tables = [head.tables.find(name) for name in outside]
             changed = any(
-                table is None or table.changed != seen.get(table.name) for table in tables
+                read.state is None or read.then is None or read.state.changed != read.then.changed
+                for read in outside
             )
-        failures = self._definitions.failures(head, stream, keys)
+        failures = self._failures.of(head, stream, keys)
         schedule = parse_schedule(stream.definition.schedule)
         refreshed = head.time if state.populated else None
         if not schedule.is_upstream:
             # Only a schedule with moments of its own asks when that was, which is read from the
             # log.
-            refreshed = self._definitions.refreshed_at(head, state)
+            refreshed = self._failures.refreshed_at(head, state)
         return MemberState(
             stream.name,
             schedule,
@@ -230,7 +232,9 @@ class StreamRefreshes:
                 # Another process refreshed or altered a member: look again at what is left to do.
                 continue
             except TidelockError as error:
-                return self._failed(branch, unit, unit.members[-1], error, began)
+                named = error.evidence.get("table")
+                blamed = named if named in members else unit.members[-1]
+                return self._failed(branch, unit, blamed, error, began)
         reason = f"{CONFLICTS_MAX} times, others refreshed or altered it at the same time"
         return self._passed_over(head, unit, "skipped", reason)
 
@@ -243,7 +247,7 @@ class StreamRefreshes:
             schedule = parse_schedule(stream.definition.schedule)
             if not stream.stored.tells_time or schedule.is_upstream:
                 continue
-            refreshed = self._definitions.refreshed_at(head, stream.state)
+            refreshed = self._failures.refreshed_at(head, stream.state)
             if asked or refreshed is None or schedule.latest_due(refreshed, now) is not None:
                 return True
         return False
@@ -282,7 +286,7 @@ class StreamRefreshes:
             return self._passed_over(head, unit, "skipped", f"{table!r} was dropped meanwhile")
         stream = stream_of(head.tables, self._catalog, table)
         away = error if isinstance(error, EngineError) and is_engine_away(error) else None
-        before = self._definitions.failures(head, stream)
+        before = self._failures.of(head, stream)
         alike = [
             failure.times for failure in before if failure.blames_engine == blames_engine(error)
         ]

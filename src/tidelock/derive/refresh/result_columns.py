@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelock.derive.catalog import Reads, Stream
-from tidelock.derive.plan.view import ViewPlan, internal_name
+from tidelock.derive.plan.view import internal_name
+from tidelock.derive.planned import Planned, Reads
+from tidelock.derive.seen import SeenColumn
+from tidelock.derive.stream import Stream
 from tidelock.errors import (
     DefinitionBroken,
     EngineMismatch,
@@ -21,15 +23,14 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.model.names import is_hidden
-from tidelock.model.types import type_name
+from tidelock.model.schema import TableSchema
+from tidelock.model.types import spell_type, type_name
 from tidelock.store.spark.sessions import Speaker
-from tidelock.store.tables.datasets import TableFiles
 
 
-def refuse_other_columns(
-    files: TableFiles, reads: Reads, stream: Stream, plan: ViewPlan, engine: Speaker
-) -> None:
+def refuse_other_columns(reads: Reads, planned: Planned, engine: Speaker) -> None:
     """Raise if the plan's rows cannot be put into the tables that are kept for the view."""
+    stream, plan = planned.stream, planned.plan
     kept = reads.table(stream.name).dataset.schema
     inner = [
         (_schema(reads, internal_name(stream.table.id, one.segment.number)), one.schema)
@@ -38,7 +39,7 @@ def refuse_other_columns(
     pairs = [(kept, plan.schema), *inner]
     if all(then.names == now.names and then.types == now.types for then, now in pairs):
         return
-    changed = _changed_inputs(files, reads, stream)
+    changed = _changed_inputs(reads, stream)
     if changed or (changed is None and not is_foreign(stream, engine)):
         raise _broken(stream, kept, plan.schema, changed or ["its inputs"])
     raise _mismatch(stream, kept, plan.schema, engine)
@@ -49,11 +50,9 @@ def is_foreign(stream: Stream, engine: Speaker) -> bool:
     return bool(stream.state.made_on) and stream.state.made_on != engine.within
 
 
-def unplannable(
-    files: TableFiles, reads: Reads, stream: Stream, engine: Speaker, error: InputError
-) -> TidelockError:
+def unplannable(reads: Reads, stream: Stream, engine: Speaker, error: InputError) -> TidelockError:
     """The error for a query that once could be planned, and no longer can."""
-    changed = _changed_inputs(files, reads, stream)
+    changed = _changed_inputs(reads, stream)
     if not changed and is_foreign(stream, engine):
         return not_here(stream, engine, error.message)
     why = "its query cannot be computed"
@@ -90,20 +89,31 @@ def _schema(reads: Reads, name: str) -> pa.Schema:
         return pa.schema([])
 
 
-def _changed_inputs(files: TableFiles, reads: Reads, stream: Stream) -> list[str] | None:
+def _changed_inputs(reads: Reads, stream: Stream) -> list[str] | None:
     """The inputs whose columns are not those that they were; None if that cannot be told."""
     if not stream.state.frontier:
         return None
     changed = []
     for entry in stream.state.frontier:
-        now = reads.table(entry.table).dataset.schema
+        read = next((one for one in stream.reads if one.then == entry), None)
+        # Another table is in its place.
+        name = entry.table if read is None else read.name
         try:
-            then = files.open(entry.table_id, entry.pin).schema
-        except SnapshotExpired:
+            table = reads.table(name)
+            then = table.files.open(entry.table_id, entry.pin)
+        except (SnapshotExpired, TableNotFound):
             return None
-        if _columns(then) != _columns(now):
-            changed.append(repr(entry.table))
+        if read is None or read.seen is None:
+            if _columns(then.schema) != _columns(table.dataset.schema):
+                changed.append(repr(name))
+        elif any(_has_changed(one, table.schema) for one in read.seen.columns):
+            changed.append(repr(name))
     return changed
+
+
+def _has_changed(column: SeenColumn, schema: TableSchema) -> bool:
+    now = schema.with_id(column.id)
+    return now is None or spell_type(now.type) != column.type
 
 
 def _broken(stream: Stream, kept: pa.Schema, given: pa.Schema, changed: list[str]) -> TidelockError:

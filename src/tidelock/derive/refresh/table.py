@@ -25,6 +25,7 @@ from tidelock.derive.plan.segments import INTERNAL, Bag, Groups
 from tidelock.derive.plan.view import ViewPlan, internal_name, whole
 from tidelock.derive.refresh.delta import Move, difference, move, stored
 from tidelock.derive.refresh.input_changes import cancelled
+from tidelock.derive.refresh.seen_table import SeenTable, query_seen
 from tidelock.derive.refresh.terms import Bound, state
 from tidelock.derive.spark.comparison import has_nested
 from tidelock.derive.spark.differences import differing
@@ -47,7 +48,8 @@ LOCAL_ROWS_MAX = 100_000
 what changed: up to this many rows in this process, and more by the engine."""
 
 ChangesOf = Callable[[str, tuple[str, ...]], pa.Table | None]
-"""The changes of an input since the frontier, for some of its columns; None when there are none."""
+"""The changes of an input since the frontier, for some of its columns, all by labels; None when
+there are none."""
 
 
 @dataclass
@@ -70,7 +72,9 @@ class TableRefresh:
     plan: ViewPlan
     name: str
     table_id: str
-    old: Mapping[str, Table]
+    now: Mapping[str, SeenTable]
+    """The inputs by their labels."""
+    old: Mapping[str, SeenTable] = field(default_factory=dict)
     """The inputs as the frontier has them."""
     changes_of: ChangesOf = field(default=lambda table, columns: None)
 
@@ -100,7 +104,7 @@ class TableRefresh:
     def in_full(self) -> Outcome:
         """In full."""
         if not self.plan.incremental:
-            return self._write_all(whole(self.transaction.sql(self.plan.definition.query)))
+            return self._write_all(whole(self._ask(self.plan.definition.query)))
         outcome = Outcome()
         for kept in self.plan.kept:
             outcome = self._write_all(self._rows(kept), kept)
@@ -109,7 +113,7 @@ class TableRefresh:
     def _rows(self, kept: Kept) -> DataFrame:
         segment, state_columns = kept.segment, kept.state_columns
         if isinstance(segment.content, Bag) and self._is_last(kept):
-            return whole(self.transaction.sql(self._query()))
+            return whole(self._ask(self._query()))
         leaves = [self._now(scan) for scan in scans(segment.body)]
         query = EngineQuery(self._table(kept).engine)
         body = state(query, segment.body, leaves)
@@ -118,6 +122,9 @@ class TableRefresh:
         if isinstance(segment.content, Groups):
             return query.prepare(group_rows(state_columns, summed(segment, state_columns, body)))
         return query.prepare(partition_rows(segment, state_columns, body))
+
+    def _ask(self, query: str) -> DataFrame:
+        return query_seen(query, self.now, self._table(None).engine)
 
     def _query(self) -> str:
         """The query itself, or, where it leaves a choice, the operators that settled it."""
@@ -140,20 +147,20 @@ class TableRefresh:
             changes = internal.get(scan.table)
             if changes is not None:
                 changes = changes.select([*columns, WEIGHT])
-            now = self._table(self.plan.kept[number])
-            return Bound(columns, before[number], now, changes)
+            now = SeenTable(self._table(self.plan.kept[number]))
+            return Bound(columns, SeenTable(before[number]), now, changes)
         changes = self.changes_of(scan.table, columns)
         if changes is not None:
             outcome.rows_in += changes.num_rows
-        now = self.transaction.table(scan.table)
+        now = self.now[scan.table]
         return Bound(columns, self.old.get(scan.table, now), now, changes)
 
     def _now(self, scan: Scan) -> Bound:
         columns = tuple(dict.fromkeys(column for _, column in scan.columns))
         if scan.table.startswith(INTERNAL):
-            table = self._table(self.plan.kept[int(scan.table[len(INTERNAL) :])])
+            table = SeenTable(self._table(self.plan.kept[int(scan.table[len(INTERNAL) :])]))
         else:
-            table = self.transaction.table(scan.table)
+            table = self.now[scan.table]
         return Bound(columns, table, table)
 
     def _is_last(self, kept: Kept) -> bool:

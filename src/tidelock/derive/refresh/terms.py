@@ -16,23 +16,23 @@ from tidelock.derive.algebra.operators import Core
 from tidelock.derive.plan.bodies import leaves_of, state_body, term_body, without_empty
 from tidelock.derive.plan.body_sql import WEIGHT, body_sql
 from tidelock.derive.plan.column_origins import Trace, trace
-from tidelock.derive.refresh.lookup import LeafTable, reduce
+from tidelock.derive.refresh.lookup import reduce
+from tidelock.derive.refresh.seen_table import SeenTable
 from tidelock.derive.spark.engine_query import EngineQuery
 from tidelock.model.names import quote
-from tidelock.store.table import Table
 
 
 @dataclass(frozen=True)
 class Bound:
     """A scan of a body with the table that it reads: before, now, and what changed between.
 
-    `changes` has the table's columns and a weight, one row for each row that came (1) or went (-1);
+    `changes` has the scan's columns and a weight, one row for each row that came (1) or went (-1);
     None when the table did not change.
     """
 
     columns: tuple[str, ...]
-    old: Table
-    new: Table
+    old: SeenTable
+    new: SeenTable
     changes: pa.Table | None = None
 
     @property
@@ -57,7 +57,7 @@ def _term(query: EngineQuery, body: Core, leaves: Sequence[Bound], changed: int)
     assert changes is not None
     term = term_body(body, changed)
     tables = [one.new if leaf < changed else one.old for leaf, one in enumerate(leaves)]
-    bound = [_leaf(table, one) for table, one in zip(tables, leaves, strict=True)]
+    bound = [table.leaf(one.columns) for table, one in zip(tables, leaves, strict=True)]
     loaded = reduce(trace(term.operator), bound.__getitem__, {changed: changes})
     empty = {leaf for leaf, rows in loaded.items() if rows is not None and not rows.num_rows}
     operator = without_empty(term.operator, empty)
@@ -87,7 +87,8 @@ def state_at(
 ) -> str:
     """The SQL of a body as it is now, over the rows that can have the wanted values."""
     operator = state_body(body)
-    loaded = reduce(trace(operator), lambda leaf: _leaf(leaves[leaf].new, leaves[leaf]), {}, wanted)
+    bound = [one.new.leaf(one.columns) for one in leaves]
+    loaded = reduce(trace(operator), bound.__getitem__, {}, wanted)
     relations = {
         leaf: _relation(query, leaves[leaf].new, leaves[leaf], rows)
         for leaf, rows in loaded.items()
@@ -105,16 +106,7 @@ def state(query: EngineQuery, body: Core, leaves: Sequence[Bound]) -> str:
     return body_sql(operator, relations)
 
 
-def _leaf(table: Table, bound: Bound) -> LeafTable:
-    return LeafTable(
-        table.dataset, bound.columns, table.key, lambda: table.files.reading(table.state)
-    )
-
-
-def _relation(query: EngineQuery, table: Table, bound: Bound, rows: pa.Table | None) -> str:
-    if rows is not None:
-        name = query.local(rows)
-    else:
-        name = query.frame(table.to_spark(columns=bound.columns))
+def _relation(query: EngineQuery, table: SeenTable, bound: Bound, rows: pa.Table | None) -> str:
+    name = query.frame(table.frame(bound.columns)) if rows is None else query.local(rows)
     columns = ", ".join([*(quote(column) for column in bound.columns), f"1L AS {WEIGHT}"])
     return f"(SELECT {columns} FROM {name})"

@@ -19,30 +19,32 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidelock.derive.catalog import Arrangement, Catalog, Stream
+from tidelock.derive.catalog import Arrangement, Catalog
 from tidelock.derive.graph.levels import levels_of
 from tidelock.derive.plan.body_sql import WEIGHT
-from tidelock.derive.plan.view import ViewPlan
+from tidelock.derive.planned import Planned
 from tidelock.derive.refresh.attempts import Attempt
 from tidelock.derive.refresh.choice import InputChanges, choose, find_all_changes
 from tidelock.derive.refresh.costs import Way, after_delta, after_full
 from tidelock.derive.refresh.delta import RowsNotFound
 from tidelock.derive.refresh.input_changes import Changes, cancelled, read_changes, weighted
+from tidelock.derive.refresh.internal_tables import restage_internal
 from tidelock.derive.refresh.result_columns import (
     is_foreign,
     not_here,
     refuse_other_columns,
     unplannable,
 )
+from tidelock.derive.refresh.seen_table import SeenTable
 from tidelock.derive.refresh.table import Outcome, TableRefresh
 from tidelock.derive.spark.engine_query import asking
-from tidelock.errors import InputError, QueryFailed, TidelockError
+from tidelock.derive.stream import Stream
+from tidelock.errors import DefinitionBroken, InputError, QueryFailed, TidelockError
 from tidelock.model.commit import Tables
 from tidelock.model.streams import PUBLISHING, InputVersion, Spent, StreamState
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.spark.sessions import engine_errors, speaker_of
 from tidelock.store.store import Store
-from tidelock.store.table import Table
 from tidelock.store.tables.changes import diff_batches
 from tidelock.store.transaction import Transaction
 
@@ -88,15 +90,13 @@ def is_current(arrangement: Arrangement, tables: Tables, members: Sequence[str])
     """Whether nothing that the members read has changed since their frontiers."""
     within = set(members)
     for name in members:
-        state = arrangement.streams[name].state
-        if not state.populated:
+        stream = arrangement.streams[name]
+        if not stream.state.populated:
             return False
-        seen = {entry.table: entry for entry in state.frontier}
-        for read in arrangement.streams[name].stored.inputs:
-            now, then = tables.find(read), seen.get(read)
-            if now is None or then is None or now.id != then.table_id:
+        for read in stream.reads:
+            if read.state is None or read.then is None:
                 return False
-            if read not in within and now.changed != then.changed:
+            if read.name not in within and read.state.changed != read.then.changed:
                 return False
     return True
 
@@ -138,7 +138,7 @@ class _Members:
         members = self._refresh.members
         within = set(members)
         return levels_of(
-            {name: within.intersection(self._streams[name].stored.inputs) for name in members}
+            {name: within.intersection(self._streams[name].inputs) for name in members}
         )
 
     def _stage(self, name: str, epoch: int) -> Attempt:
@@ -146,17 +146,17 @@ class _Members:
         stream = self._streams[name]
         try:
             with asking(self._store.engine), engine_errors(self._store.engine.get()):
-                way, outcome = self._keep(stream)
+                planned, way, outcome = self._keep(stream)
         except Exception as error:  # noqa: BLE001
             raise MemberFailed(name) from self._blamed(stream, error)
         self._done[name] = outcome
         seconds = time.monotonic() - began
-        self._advance(stream, epoch, _spent(stream.state.spent, way, outcome, seconds))
+        self._advance(planned, epoch, _spent(stream.state.spent, way, outcome, seconds))
         hit("refresh.after_member")
         return Attempt(
             table=name,
             table_id=stream.table.id,
-            action="full" if way.full else "incremental",
+            action=way.action,
             time=self._store.clock.now(),
             reason=way.reason,
             seconds=seconds,
@@ -188,24 +188,35 @@ class _Members:
             epochs.update(dict.fromkeys(unit.members, published + 1))
         return epochs
 
-    def _keep(self, stream: Stream) -> tuple[Way, Outcome]:
+    def _keep(self, stream: Stream) -> tuple[Planned, Way, Outcome]:
         transaction = self._transaction
-        plan = self._plan(stream)
+        planned = self._plan(stream)
+        plan = planned.plan
+        if planned.rebuilt:
+            restage_internal(transaction, stream.table, plan)
         speaker = speaker_of(self._store.engine.get())
-        refuse_other_columns(self._store.files, transaction, stream, plan, speaker)
+        refuse_other_columns(transaction, planned, speaker)
         changes = find_all_changes(self._store, transaction.branch, self._base, stream)
         staged = {name: outcome.rows_out for name, outcome in self._done.items()}
-        way = choose(stream, plan, self._base, changes, staged, full=self._refresh.full)
-        table = TableRefresh(self._transaction, plan, stream.name, stream.table.id, {})
+        full = self._refresh.full
+        way = choose(stream, plan, self._base, changes, staged, full=full)
+        if planned.rebuilt and stream.state.populated and not full:
+            way = Way(True, "its inputs may hold NULLs, or have no key, where it was otherwise")
+        if way.idle:
+            return planned, way, Outcome()
+        now = {
+            one.label: SeenTable.of(transaction.table(one.name), one.seen) for one in planned.inputs
+        }
+        table = TableRefresh(transaction, plan, stream.name, stream.table.id, now)
         if way.full:
-            return way, table.in_full()
+            return planned, way, table.in_full()
         table = replace(
             table,
-            old=self._old(stream),
-            changes_of=lambda table, columns: self._read(stream, changes, table, columns),
+            old=self._old(planned),
+            changes_of=lambda label, columns: self._read(changes, now[label], columns),
         )
         try:
-            return way, table.by_delta()
+            return planned, way, table.by_delta()
         except RowsNotFound as error:
             reason = f"its rows were not those that its frontier has: {error}"
         except Exception as error:
@@ -215,34 +226,33 @@ class _Members:
             if isinstance(error, TidelockError) and not isinstance(error, QueryFailed):
                 raise
             reason = f"by delta it failed: {error}"
-        return Way(True, reason, failed=True), replace(table).in_full()
+        return planned, Way(True, reason, failed=True), replace(table).in_full()
 
-    def _plan(self, stream: Stream) -> ViewPlan:
+    def _plan(self, stream: Stream) -> Planned:
         try:
-            return self._refresh.catalog.plan(self._base, self._transaction, stream.definition)
+            return self._refresh.catalog.plan_stream(self._transaction, stream)
+        except DefinitionBroken:
+            raise
         except InputError as error:
             speaker = speaker_of(self._store.engine.get())
-            raise unplannable(
-                self._store.files, self._transaction, stream, speaker, error
-            ) from error
+            raise unplannable(self._transaction, stream, speaker, error) from error
 
-    def _old(self, stream: Stream) -> dict[str, Table]:
+    def _old(self, planned: Planned) -> dict[str, SeenTable]:
         tables = {}
-        for entry in stream.state.frontier:
-            table = self._transaction.table(entry.table)
-            dataset = self._store.files.open(entry.table_id, entry.pin)
-            tables[entry.table] = replace(table, dataset=dataset)
+        for read in planned.stream.reads:
+            assert read.then is not None
+            table = self._transaction.table(read.name)
+            dataset = self._store.files.open(read.then.table_id, read.then.pin)
+            old = replace(table, dataset=dataset)
+            tables[read.label] = SeenTable.of(old, planned.input(read.label).seen)
         return tables
 
     def _read(
-        self,
-        stream: Stream,
-        changes: InputChanges,
-        name: str,
-        columns: tuple[str, ...],
+        self, changes: InputChanges, table: SeenTable, labels: tuple[str, ...]
     ) -> pa.Table | None:
         """The changes of an input: those that are published, then those of this refresh."""
         assert not isinstance(changes, str)
+        name, columns = table.table.name, tuple(table.names_of(labels))
         parts: list[pa.Table] = []
         published = changes[name]
         if published is not None:
@@ -259,7 +269,8 @@ class _Members:
             parts.append(outcome.changes.select([*columns, WEIGHT]))
         if not parts:
             return None
-        return parts[0] if len(parts) == 1 else cancelled(pa.concat_tables(parts))
+        rows = parts[0] if len(parts) == 1 else cancelled(pa.concat_tables(parts))
+        return table.labelled(rows)
 
     def _read_published(self, changes: Changes, columns: tuple[str, ...]) -> pa.Table:
         """Read once what several members read."""
@@ -271,12 +282,18 @@ class _Members:
                 self._published[key] = rows
             return rows
 
-    def _advance(self, stream: Stream, epoch: int, spent: Spent) -> None:
+    def _advance(self, planned: Planned, epoch: int, spent: Spent) -> None:
+        stream, stored = planned.stream, planned.stored
         version = self._transaction.base_version
-        frontier = tuple(self._seen(name, version) for name in stream.stored.inputs)
+        frontier = tuple(self._seen(name, version) for name in stream.inputs)
         staged = self._transaction.stage(stream.name)
+        definition = stream.state.definition
+        if stored is not stream.stored:
+            # What it sees of its inputs was not kept before, or is less than it was.
+            definition = self._refresh.catalog.keep(stored)
+            self._refresh.catalog.know_plan(stored, planned.plan)
         staged.stream = StreamState(
-            definition=stream.state.definition,
+            definition=definition,
             frontier=frontier,
             as_of=version,
             epoch=epoch,
@@ -294,6 +311,8 @@ class _Members:
 
 
 def _spent(spent: Spent, way: Way, outcome: Outcome, seconds: float) -> Spent:
+    if way.idle:
+        return spent
     if way.full and not way.failed:
         return after_full(spent, seconds)
     return after_delta(spent, seconds, spent.delta_rows if way.failed else outcome.rows_in)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tidelock.derive.spark.batches import Batches
 from tidelock.errors import QueryFailed
+from tidelock.store.engine import Engine
 from tidelock.store.spark.scan import spark_schema
 from tidelock.store.spark.sessions import engine_errors
-from tidelock.store.table import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ from tidelock.errors import InvalidExpression, QueryFailed, TidelockError
 from tidelock.model.names import fold
 from tidelock.model.schema import TableSchema
 from tidelock.model.sql.reads import find_reads
+from tidelock.store.engine import Engine
 from tidelock.store.spark.query import run_query
-from tidelock.store.table import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

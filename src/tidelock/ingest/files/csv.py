@@ -35,7 +35,7 @@ class CsvRows:
         self._table = table
         reading = file.reading
         self._columns = reading.columns
-        self._delimiter = reading.delimiter or ("\t" if ".tsv" in file.name.lower() else ",")
+        self._delimiter = delimiter_of(file)
         self._nulls = list(reading.nulls)
         self._zone = reading.zone
         self._invalid: Any = None
@@ -126,7 +126,7 @@ class CsvRows:
         """The line on which a row begins, found by reading the file again; a pipe has no again."""
         from tidelock.ingest.files.row_file import STDIN
 
-        if self._file.name == STDIN:
+        if self._file.place == STDIN:
             return None
         with self._file.open() as stream:
             text = io.TextIOWrapper(
@@ -141,6 +141,11 @@ class CsvRows:
                 position += bool(record)
                 line = reader.line_num + 1
         return None
+
+
+def delimiter_of(file: RowFile) -> str:
+    """What stands between fields: as it was given, or as the name tells."""
+    return file.reading.delimiter or ("\t" if ".tsv" in file.name.lower() else ",")
 
 
 class _Readable(io.RawIOBase):

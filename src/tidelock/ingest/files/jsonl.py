@@ -3,7 +3,7 @@
 Owns: which JSON values a column takes. Numbers, strings, true and false, arrays and objects are
 what they are; where JSON has no value of a type it is a string, read as text.py says: DECIMAL (a
 number will do), DATE, TIMESTAMP, BINARY, and NaN and the infinities. A MAP is an object, or an
-array of [key, value] pairs. A field that is missing is NULL.
+array of [key, value] pairs. A field that is missing is the column's default.
 
 Law: what store/rows/json_values.py writes is read back as the same value.
 """
@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from tidelock.errors import ColumnNotFound, InputError, WrongType
+from tidelock.errors import InputError, WrongType
 from tidelock.ingest.files.csv import misfit_error
 from tidelock.ingest.files.text import NOT_UTF8, TextMisfit, array_from_text, parser
 from tidelock.model.names import fold, suggest
 from tidelock.model.types import is_list_like, type_name, walk
 from tidelock.model.zones import UTC
 from tidelock.store.rows.arrow_values import Misfit, UnknownField
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.python_values import ValuesMisfit, array_of
+from tidelock.store.rows.refusals import unknown_columns
 
 if TYPE_CHECKING:
     from tidelock.model.schema import Column, TableSchema
@@ -45,8 +47,16 @@ _WORDS = {
 
 
 class JsonlRows:
-    def __init__(self, stream: Any, schema: TableSchema, table: str, zone: str) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        schema: TableSchema,
+        table: str,
+        zone: str,
+        defaults: Defaults = NO_DEFAULTS,
+    ) -> None:
         self._stream = stream
+        self._defaults = defaults
         self._zone = zone
         self._schema = schema
         self._table = table
@@ -56,7 +66,7 @@ class JsonlRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         line = 1
-        for block in _blocks(self._stream):
+        for block in read_blocks(self._stream):
             rows: list[dict[str, Any]] = []
             self._first_row += len(self._lines)
             self._lines = []
@@ -98,33 +108,45 @@ class JsonlRows:
         # A required column that no row has is NULL in every row, and refused with the first line.
         given = {column.name for column in columns.values()}
         for column in self._schema.columns:
-            if column.name not in given and (not column.nullable or not columns):
+            absent = column.name not in given and column.name not in self._defaults
+            if absent and (not column.nullable or not columns):
                 columns[column.name] = column
-        arrays = [
-            self._column([row.get(name) for row in rows], column)
-            for name, column in columns.items()
-        ]
+        arrays = [self._values(rows, name, column) for name, column in columns.items()]
+        if not columns:
+            # Every column has a default, and no row names one.
+            first = self._schema.columns[0]
+            columns = {first.name: first}
+            arrays = [self._defaults.column(first.name, first.type, len(rows))]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _values(self, rows: list[dict[str, Any]], name: str, column: Column) -> pa.Array:
+        named = [name in row for row in rows]
+        if column.name not in self._defaults or all(named):
+            return self._column([row.get(name) for row in rows], column)
+        # A field that is NULL stays so, and one that is missing has the column's default.
+        given = self._column([row[name] for row in rows if name in row], column, named)
+        return self._defaults.scattered(column.name, given, named)
 
     def _known(self, name: str, column: Column | None, rows: list[dict[str, Any]]) -> Column:
         if column is not None:
             return column
         row = next(number for number, each in enumerate(rows) if name in each)
-        raise ColumnNotFound(
-            f"Table {self._table!r} has no column {name!r}. {suggest(name, self._schema.names)}",
-            table=self._table,
-            column=name,
-            line=self._lines[row],
-        )
+        names = dict.fromkeys(each for one in rows for each in one)
+        unknown = [each for each in names if self._schema.find(each) is None]
+        raise unknown_columns(unknown, self._schema.names, self._table, line=self._lines[row])
 
-    def _column(self, values: list[Any], column: Column) -> pa.Array:
+    def _column(
+        self, values: list[Any], column: Column, named: Sequence[bool] | None = None
+    ) -> pa.Array:
+        """`named` says which rows the values are of, if not of all."""
         try:
             return array_from_json(values, column.type, column.name, self._zone)
         except TextMisfit as misfit:
+            misfit.position = _row_of(misfit.position, named)
             raise misfit_error(misfit, column, self._table, self._first_row) from misfit
         except ValuesMisfit as misfit:
             row, value, reason = misfit.offenders[0]
-            raise self._misfit(row, value, _in_json(reason), column) from misfit
+            raise self._misfit(_row_of(row, named), value, _in_json(reason), column) from misfit
 
     def _misfit(self, row: int, value: Any, reason: str, column: Column) -> InputError:
         expected = type_name(column.type)
@@ -140,7 +162,14 @@ class JsonlRows:
         )
 
 
-def _blocks(stream: Any) -> Iterator[list[bytes]]:
+def _row_of(position: int, named: Sequence[bool] | None) -> int:
+    """Which row a value is of, that is at a position among those that are given."""
+    if named is None:
+        return position
+    return [row for row, one in enumerate(named) if one][position]
+
+
+def read_blocks(stream: Any) -> Iterator[list[bytes]]:
     """The lines of a stream, some at a time."""
     rest = b""
     while piece := stream.read(BLOCK_BYTES):

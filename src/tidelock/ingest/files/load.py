@@ -7,18 +7,19 @@ Memory is bounded by one block, whatever the size of a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import pyarrow as pa
 
 from tidelock.errors import Advice, InvalidOption
-from tidelock.ingest.files.parquet import parquet_schema
+from tidelock.ingest.files.new_columns import new_columns
+from tidelock.ingest.files.parquet import kept_stdin, parquet_schema
 from tidelock.ingest.files.read import read_file
 from tidelock.ingest.files.row_file import FORMATS, STDIN, Reading, RowFile
 from tidelock.model.commit import Commit
-from tidelock.model.ddl import parse_schema, to_ddl
 from tidelock.model.names import fold, names_of
 from tidelock.model.schema import TableSchema
 from tidelock.store.table import Table
@@ -53,6 +54,8 @@ class Load:
     files: tuple[RowFile, ...]
     mode: Mode = "append"
     creation: Creation | None = None
+    evolve: bool = False
+    """Whether columns that the files have and the table does not are added to it."""
 
     @property
     def reason(self) -> str:
@@ -65,13 +68,26 @@ class Load:
         """Stage all rows of all files; returns how many there were."""
         if self.creation is not None:
             self._create(self.creation, transaction)
+        if not self.evolve or transaction.repeated:
+            return self._stage_rows(transaction, progress)
+        with ExitStack() as stack:
+            kept = replace(self, files=tuple(_kept(file, stack) for file in self.files))
+            from tidelock.model.alterations import AddColumn
+
+            table = transaction.table(self.table)
+            for column in new_columns(kept.files, table.schema, table.name):
+                transaction.alter_table(self.table, AddColumn(column))
+            return kept._stage_rows(transaction, progress)
+
+    def _stage_rows(self, transaction: Transaction, progress: Callable[[int], None]) -> int:
         target = transaction.table(self.table)
+        defaults = transaction.defaults(self.table)
         rows = 0
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal rows
             for file in self.files:
-                for batch in read_file(file, target.schema, target.name):
+                for batch in read_file(file, target.schema, target.name, defaults):
                     rows += batch.num_rows
                     progress(batch.num_rows)
                     yield batch
@@ -93,6 +109,13 @@ class Load:
                 )
             schema = parquet_schema(Path(first.name))
         transaction.create_table(self.table, schema, creation.key)
+
+
+def _kept(file: RowFile, stack: ExitStack) -> RowFile:
+    """The file, as one that can be read twice."""
+    if file.name != STDIN:
+        return file
+    return replace(file, kept=stack.enter_context(kept_stdin()))
 
 
 def check_mode(mode: object) -> Mode:
@@ -157,6 +180,8 @@ def _refuse_contradiction(table: Table, creation: Creation) -> None:
         )
     if creation.schema is None:
         return
+    from tidelock.model.ddl import parse_schema, to_ddl
+
     wanted = parse_schema(creation.schema)
     if _columns_of(wanted, actual) != _columns_of(table.schema, actual):
         raise InvalidOption(

@@ -33,10 +33,17 @@ class ParquetRows:
 @contextmanager
 def _seekable(file: RowFile, stream: Any) -> Iterator[Any]:
     """A Parquet file is read from its end, so what comes through a pipe is kept on disk first."""
-    if file.name != STDIN:
-        yield file.name
+    if file.place != STDIN:
+        yield file.place
         return
-    with tempfile.NamedTemporaryFile(suffix=".parquet") as kept:
+    with kept_stdin() as kept:
+        yield kept
+
+
+@contextmanager
+def kept_stdin() -> Iterator[str]:
+    """What comes through a pipe, as a file."""
+    with tempfile.NamedTemporaryFile() as kept:
         _copy(sys.stdin.buffer, kept)
         kept.flush()
         yield kept.name

@@ -18,6 +18,7 @@ from tidelock.ingest.files.parquet import ParquetRows
 from tidelock.ingest.files.row_file import RowFile, unreadable
 from tidelock.ingest.files.text import NOT_UTF8, NotUtf8, Utf8Stream
 from tidelock.model.schema import TableSchema
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.inputs import read_input
 
 
@@ -29,12 +30,15 @@ class Rows(Protocol):
     def line_of(self, row: int) -> int | None: ...
 
 
-def read_file(file: RowFile, schema: TableSchema, table: str) -> Iterator[pa.RecordBatch]:
+def read_file(
+    file: RowFile, schema: TableSchema, table: str, defaults: Defaults = NO_DEFAULTS
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file as batches of the table's schema; errors name the file and the line."""
     with file.open() as stream:
-        rows = _rows(file, stream, schema, table)
+        rows = _rows(file, stream, schema, table, defaults)
         try:
-            yield from read_input(rows.batches(), schema, table, file.reading.zone).batches()
+            given = read_input(rows.batches(), schema, table, file.reading.zone, defaults)
+            yield from given.batches()
         except InputError as error:
             raise _located(error, file, rows) from error
         except (NotUtf8, UnicodeDecodeError) as error:
@@ -43,11 +47,11 @@ def read_file(file: RowFile, schema: TableSchema, table: str) -> Iterator[pa.Rec
             raise unreadable(file.shown, error) from error
 
 
-def _rows(file: RowFile, stream: Any, schema: TableSchema, table: str) -> Rows:
+def _rows(file: RowFile, stream: Any, schema: TableSchema, table: str, defaults: Defaults) -> Rows:
     if file.format == "csv":
         return CsvRows(file, Utf8Stream(stream), schema, table)
     if file.format == "jsonl":
-        return JsonlRows(Utf8Stream(stream), schema, table, file.reading.zone)
+        return JsonlRows(Utf8Stream(stream), schema, table, file.reading.zone, defaults)
     return ParquetRows(file, stream)
 
 

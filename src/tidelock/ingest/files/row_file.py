@@ -36,6 +36,12 @@ class RowFile:
     name: str
     format: str
     reading: Reading = field(default_factory=Reading)
+    kept: str | None = None
+    """Where stdin was kept, if it is to be read more than once."""
+
+    @property
+    def place(self) -> str:
+        return self.kept or self.name
 
     @property
     def shown(self) -> str:
@@ -44,12 +50,12 @@ class RowFile:
     @contextmanager
     def open(self) -> Iterator[Any]:
         """The bytes of the file, decompressed."""
-        if self.name == STDIN:
+        if self.place == STDIN:
             yield pa.PythonFile(sys.stdin.buffer, mode="r")
             return
         try:
             compression = None if self.format == "parquet" else "detect"
-            stream = pa.input_stream(self.name, compression=compression)
+            stream = pa.input_stream(self.place, compression=compression)
         except OSError as error:
             raise unreadable(self.shown, error) from error
         with stream:

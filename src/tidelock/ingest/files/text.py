@@ -33,8 +33,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
+from tidelock.model.zoned_arrays import instants_of
 from tidelock.model.zones import UTC as UTC_ZONE
-from tidelock.model.zones import instant_of, instants_of
+from tidelock.model.zones import instant_of
 
 DECIMAL_DIGITS_MAX = 38
 _INTEGER = re.compile(r"[+-]?[0-9]+")

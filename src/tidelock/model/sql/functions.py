@@ -211,6 +211,11 @@ REFUSED = NAMING | CLOCK | RANDOM | SURROUNDINGS | _STOPPING | _TIME_WINDOWS
 """Functions of Spark that a query which is kept by delta cannot call."""
 
 
+def is_built_in(name: str) -> bool:
+    """Whether Spark has a function of this name, in lower case."""
+    return name in _KNOWN or name in REFUSED
+
+
 THE_TIME = "the time is frozen for each refresh, and every row may change with it"
 
 

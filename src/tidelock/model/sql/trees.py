@@ -20,7 +20,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidelock.errors import InvalidExpression, TidelockError
-from tidelock.model.names import fold
+from tidelock.model.names import fold, quote
 from tidelock.model.sql.text import QueryText, read_tokens
 
 _OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TRIM")
@@ -291,6 +291,44 @@ def substitute(tree: exp.Expr, replacements: dict[str, exp.Expr]) -> exp.Expr:
         return result
 
     return rewrite(tree, change)
+
+
+def rename_column(sql: str, old: str, new: str) -> str:
+    """A condition on one row of a table, after a column of it was renamed. Columns are named in it
+    without their table; all else stays as it was written."""
+    spans = [
+        (part.meta["start"], part.meta["end"] + 1, quote(new))
+        for part in _first_parts(sql)
+        if fold(part.name) == fold(old)
+    ]
+    return _spliced(sql, spans)
+
+
+def without_table(sql: str, table: str) -> str:
+    """A condition on one row of a table, in which columns are named without the table."""
+    spans = []
+    for node in outside_queries(expression(sql)):
+        if isinstance(node, exp.Column) and len(node.parts) > 1:
+            first, second = node.parts[:2]
+            if fold(first.name) == fold(table):
+                spans.append((first.meta["start"], second.meta["start"], ""))
+    return _spliced(sql, spans)
+
+
+def _first_parts(sql: str) -> Iterator[exp.Expr]:
+    """What a condition names columns by. Behind a column there may be fields of it."""
+    for node in outside_queries(expression(sql)):
+        if isinstance(node, exp.Column):
+            yield node.parts[0]
+
+
+def _spliced(sql: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """The text with other words in some places."""
+    parts, at = [], 0
+    for start, end, word in sorted(spans):
+        parts += [sql[at:start], word]
+        at = end
+    return "".join([*parts, sql[at:]])
 
 
 _NEED_NO_PARENTHESES = (

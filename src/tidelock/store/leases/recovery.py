@@ -2,7 +2,7 @@
 
     found                                done                              outcome
     its operation id is published        remove the intent                 rolled_forward
-    sealed, and its base still holds     publish it for its actor          rolled_forward
+    sealed, its base and rules hold      publish it for its actor          rolled_forward
     anything else                        leave the files to be collected   discarded
     its branch is gone                   remove                            orphaned_branch_discarded
     unreadable, or of a newer format     refuse the write, name the file
@@ -29,13 +29,16 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from tidelock.errors import (
     BranchDeleted,
     CommitConflict,
     CorruptObject,
+    EngineError,
     FormatError,
+    InputError,
     LeaseLost,
     ObjectExists,
     SnapshotExpired,
@@ -45,15 +48,16 @@ from tidelock.model.listing import Listing
 from tidelock.store.leases.intents import Intent, read_intent
 from tidelock.store.leases.leases import expired, store_now
 from tidelock.store.log.fences import fenced_since
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head, Log
 from tidelock.store.log.operation_ids import find_commit
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.objects.protocol import Objects
 from tidelock.store.objects.records import decode, encode
 from tidelock.store.parts import Parts
+from tidelock.store.rules.attempts import recheck
 
 logger = logging.getLogger("tidelock")
 
@@ -76,23 +80,31 @@ class Recovery:
 
 
 class SealedWork:
-    """A sealed intent on its way into the log: published as it was staged, or not at all."""
+    """A sealed intent on its way into the log: published as it was staged, or not at all.
 
-    def __init__(self, intent: Intent, objects: Objects, key: str) -> None:
+    Its tables are as they were when it was sealed. Others that rules compare them with may not be:
+    then these are asked again.
+    """
+
+    def __init__(self, store: Parts, head: Head, intent: Intent, key: str) -> None:
         assert intent.sealed is not None
         self._sealed = intent.sealed
         self._sealed_at = intent.base_version + 1
-        self._objects = objects
+        self._store = store
+        self._branch = head.branch
         self._key = key
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        if not base_holds(self._sealed, tables):
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
+        if not base_holds(self._sealed, line.tables):
             raise CommitConflict("The base of a sealed intent no longer holds.")
+        then = partial(self._store.log.tables_at, self._branch, self._sealed_at - 1)
+        recheck(self._store.files, self._store.engine, then, line.tables, self._sealed)
+        version = line.next_version
         return tuple(_at_version(change, self._sealed_at, version) for change in self._sealed)
 
     def check(self) -> None:
         # The healer that removed it has decided; one that was suspended must not decide otherwise.
-        if self._objects.info(self._key) is None:
+        if self._store.objects.info(self._key) is None:
             raise CommitConflict("A sealed intent was settled by another process.")
 
 
@@ -232,7 +244,7 @@ def _publish(store: Parts, branch: BranchRef, one: _Given) -> int | None:
     if not base_holds(intent.sealed, head.tables) or not _can_be_read(store, intent.sealed):
         return None
     pending = Pending(
-        SealedWork(intent, store.objects, one.key),
+        SealedWork(store, head, intent, one.key),
         head,
         intent.operation_id,
         intent.actor,
@@ -243,7 +255,9 @@ def _publish(store: Parts, branch: BranchRef, one: _Given) -> int | None:
     )
     try:
         return store.publisher.publish(pending).version
-    except (CommitConflict, LeaseLost):
+    except (CommitConflict, LeaseLost, InputError, EngineError) as error:
+        # Also what rules no longer allow, and what nobody is there to compare with them.
+        logger.info("the work of %s was not published: %s", intent.actor, error)
         return None
 
 

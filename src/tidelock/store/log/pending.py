@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from tidelock.errors import Advice, OutcomeUnknown
-from tidelock.model.commit import Commit, Kind, TableChange, Tables, commit_id
+from tidelock.model.commit import Commit, Kind, TableChange, commit_id
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.objects.followers import Waiter
 
@@ -15,8 +16,8 @@ from tidelock.store.objects.followers import Waiter
 class Staged(Protocol):
     """Something that can be published: a transaction, maintenance, a sealed intent."""
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        """The changes that publishing on top of these tables makes, or a typed conflict."""
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
+        """The changes that publishing on top of this line makes, or a typed conflict."""
 
     def check(self) -> None:
         """LeaseLost when others may have given this work up."""

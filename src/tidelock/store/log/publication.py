@@ -30,8 +30,9 @@ from tidelock.errors import (
     StoreUnavailable,
     TidelockError,
 )
-from tidelock.model.commit import BranchRef, Commit, TableChange, Tables
+from tidelock.model.commit import BranchRef, Commit, TableChange
 from tidelock.store.log.fences import fenced_since, refuse_fenced
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import FENCE, GROUP_MAX, Head, Log
 from tidelock.store.log.operation_ids import find_commit, new_operation_id
 from tidelock.store.log.pending import Pending, look_up
@@ -210,14 +211,13 @@ class Publisher:
 
     def _prepare(self, head: Head, waiting: list[Pending]) -> dict[Pending, Commit]:
         commits: dict[Pending, Commit] = {}
-        tables = head.tables
+        line = Line.up_to(self._log, head)
         moment = self._moment(head.time)
         operation_ids = set()
         for pending in waiting:
             if pending.operation_id in operation_ids:
                 # The same operation twice in one group: the second finds the first in the log.
                 continue
-            version = head.version + len(commits) + 1
             try:
                 refuse_fenced(self._log, head, pending.base, pending.names)
             except TidelockError as error:
@@ -225,7 +225,7 @@ class Publisher:
                 continue
             try:
                 pending.staged.check()
-                changes = pending.staged.rebase(tables, version)
+                changes = pending.staged.rebase(line)
             except LeaseLost as error:
                 self._settle_lost(pending, error)
                 continue
@@ -233,9 +233,10 @@ class Publisher:
                 # Whatever is wrong with one transaction, the others of its group go on.
                 pending.error = error
                 continue
-            commits[pending] = pending.committed(version, head, changes, moment)
+            commit = pending.committed(line.next_version, head, changes, moment)
+            commits[pending] = commit
             operation_ids.add(pending.operation_id)
-            tables = tables.after(changes)
+            line = line.then(commit)
         return commits
 
     def _settle_lost(self, pending: Pending, error: LeaseLost) -> None:
@@ -299,7 +300,7 @@ def _unsettled(group: list[Pending]) -> list[Pending]:
 class _Nothing:
     """Changes no table."""
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
         return ()
 
     def check(self) -> None:

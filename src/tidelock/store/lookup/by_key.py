@@ -1,10 +1,10 @@
-"""Finding rows by key.
+"""Finding rows by key, or by the values of any columns that may be in a key.
 
 Owns: the answer to "which of these keys are in the table, and where". Small sets are looked up
 through the key index; large ones by passes over the key columns. Both read live rows of one pin
 only, so results are right with partial or no index coverage.
-Invariant: keys given are unique and have no NULL; the table's keys are unique too, so every key
-matches at most one row.
+Invariant: keys given are unique and have no NULL. Where the table's are unique too, every key
+matches at most one row; else it matches every row that has it.
 Cost: by passes, so long as there are keys and rows in the table together; in memory are the keys of
 one range (wanted_keys.py) and as many rows of the table, and where the matches are.
 """
@@ -59,15 +59,16 @@ _NOTHING = np.array([], dtype=np.uint64)
 NO_MATCH = Match(np.array([], dtype=np.int64), _NOTHING, _NOTHING)
 
 
-def match_keys(dataset: Dataset, keys: pa.Table | WantedKeys) -> Match:
-    """Match keys (the key columns only) with the rows of a pin."""
+def match_keys(dataset: Dataset, keys: pa.Table | WantedKeys, where: str | None = None) -> Match:
+    """Match keys (the key columns only) with the rows of a pin; with those alone for which a
+    condition in Lance's words is true."""
     wanted = GivenKeys(keys) if isinstance(keys, pa.Table) else keys
     if wanted.rows == 0 or dataset.count_rows() == 0:
         return NO_MATCH
     if _are_few(dataset, wanted.rows):
-        parts = _look_up_keys(dataset, wanted)
+        parts = _look_up_keys(dataset, wanted, where)
     else:
-        parts = [_match_range(dataset, wanted, one) for one in divide(wanted)]
+        parts = [_match_range(dataset, wanted, one, where) for one in divide(wanted)]
     found = [part for part in parts if len(part)]
     if len(found) < 2:
         return found[0] if found else NO_MATCH
@@ -78,25 +79,43 @@ def match_keys(dataset: Dataset, keys: pa.Table | WantedKeys) -> Match:
     )
 
 
+def count_matches(dataset: Dataset, keys: pa.Table, where: str | None = None) -> int:
+    """How many rows have one of these keys. For few keys of one column an index tells, and no value
+    is read."""
+    if not keys.num_rows or not dataset.count_rows():
+        return 0
+    if keys.num_columns > 1 or not _are_few(dataset, keys.num_rows):
+        return len(match_keys(dataset, keys, where))
+    (name,) = keys.column_names
+    scanner = dataset.scanner(
+        columns=[], filter=_both(_in_list(name, whole(keys.column(0))), where), with_row_id=True
+    )
+    return int(scanner.to_table().num_rows)
+
+
 def _are_few(dataset: Dataset, keys: int) -> bool:
     rows: int = dataset.count_rows()
     return keys <= min(LOOKUP_KEYS_MAX, max(64, rows * LOOKUP_FRACTION_MAX))
 
 
-def _look_up_keys(dataset: Dataset, wanted: WantedKeys) -> list[Match]:
+def _look_up_keys(dataset: Dataset, wanted: WantedKeys, where: str | None) -> list[Match]:
     """Match few keys, by an IN list for the column that narrows down most."""
     keys, positions = wanted.within(None)
     driver = _driver(dataset, keys)
     parts = max(1, min(os.cpu_count() or 1, keys.num_rows // LOOKUP_PART_KEYS))
+    if parts == 1:
+        places = [np.arange(keys.num_rows)]
+    else:
+        # Neighbours together: an index keeps them in one page, which is then read once.
+        places = np.array_split(numbers(pc.sort_indices(keys.column(driver))), parts)
 
-    def look_up(part: int) -> Match:
-        chosen = np.arange(part, keys.num_rows, parts)
+    def look_up(chosen: Positions) -> Match:
         mine = keys if parts == 1 else keys.take(pa.array(chosen))
         listed = whole(mine.column(driver).unique())
-        rows = _look_up(dataset, keys.column_names, driver, listed)
+        rows = _look_up(dataset, keys.column_names, driver, listed, where)
         return _match(Numbering(mine), rows, positions[chosen])
 
-    return in_parallel(look_up, range(parts))
+    return in_parallel(look_up, places)
 
 
 def _driver(dataset: Dataset, keys: pa.Table) -> str:
@@ -121,13 +140,13 @@ _drivers: OrderedDict[tuple[str, tuple[str, ...]], str] = OrderedDict()
 """What was found for a table; it is a guess in any case, and only costs time where it is wrong."""
 
 
-def _match_range(dataset: Dataset, wanted: WantedKeys, one: Range) -> Match:
+def _match_range(dataset: Dataset, wanted: WantedKeys, one: Range, where: str | None) -> Match:
     """Match the keys of one range by a pass over the key columns."""
     keys, positions = wanted.within(one)
     if not keys.num_rows:
         return NO_MATCH
     numbering = Numbering(keys)
-    batches = _pass(dataset, wanted.names, one)
+    batches = _pass(dataset, wanted.names, one, where)
     parts = [_match(numbering, rows, positions) for rows in slabs(batches, keys.num_rows)]
     return Match(
         np.concatenate([part.positions for part in parts] or [NO_MATCH.positions]),
@@ -151,12 +170,14 @@ def _match(numbering: Numbering, rows: pa.Table, positions: Positions) -> Match:
     )
 
 
-def _pass(dataset: Dataset, names: Sequence[str], one: Range) -> Iterator[pa.RecordBatch]:
+def _pass(
+    dataset: Dataset, names: Sequence[str], one: Range, where: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table whose value in a column lies in a range."""
     return iter(
         dataset.scanner(
             columns=list(names),
-            filter=one.for_lance(),
+            filter=_both(one.for_lance(), where),
             with_row_id=True,
             with_row_address=True,
             batch_size=PASS_BATCH_ROWS,
@@ -173,13 +194,23 @@ def _is_narrow(one: Range, rows: int) -> bool:
     return bool(one.high.as_py() - one.low.as_py() < rows * LOOKUP_FRACTION_MAX)
 
 
-def _look_up(dataset: Dataset, names: Sequence[str], column: str, wanted: pa.Array) -> pa.Table:
+def _look_up(
+    dataset: Dataset,
+    names: Sequence[str],
+    column: str,
+    wanted: pa.Array,
+    where: str | None = None,
+) -> pa.Table:
     return dataset.scanner(
         columns=list(names),
-        filter=_in_list(column, wanted),
+        filter=_both(_in_list(column, wanted), where),
         with_row_id=True,
         with_row_address=True,
     ).to_table()
+
+
+def _both(filter: str, where: str | None) -> str:
+    return filter if where is None else f"({filter}) AND ({where})"
 
 
 def _in_list(name: str, wanted: pa.Array) -> str:
@@ -190,23 +221,31 @@ def _in_list(name: str, wanted: pa.Array) -> str:
 
 def rows_by_id(dataset: Dataset, row_ids: Addresses) -> Addresses:
     """The addresses of the rows with these ids, in no particular order; gone rows are left out."""
+    return places_by_id(dataset, row_ids)[1]
+
+
+def places_by_id(dataset: Dataset, row_ids: Addresses) -> tuple[Addresses, Addresses]:
+    """The ids and the addresses of the rows with these ids, in no particular order; gone rows are
+    left out."""
     if len(row_ids) == 0:
-        return _NOTHING
+        return _NOTHING, _NOTHING
     if len(row_ids) <= LOOKUP_KEYS_MAX:
         listed = ", ".join(map(str, row_ids.tolist()))
-        scanner = dataset.scanner(
+        rows = dataset.scanner(
             columns=[], filter=f"_rowid IN ({listed})", with_row_id=True, with_row_address=True
-        )
-        return numbers(scanner.to_table().column("_rowaddr"))
+        ).to_table()
+        return numbers(rows.column("_rowid")), numbers(rows.column("_rowaddr"))
     wanted = np.sort(row_ids)
-    found = [_NOTHING]
+    ids, addresses = [_NOTHING], [_NOTHING]
     scanner = dataset.scanner(
         columns=[], with_row_id=True, with_row_address=True, batch_size=PASS_BATCH_ROWS
     )
     for batch in scanner.to_batches():
-        mask = is_among(batch.column("_rowid").to_numpy(), wanted)
-        found.append(batch.column("_rowaddr").to_numpy()[mask])
-    return np.concatenate(found)
+        found = batch.column("_rowid").to_numpy()
+        mask = is_among(found, wanted)
+        ids.append(found[mask])
+        addresses.append(batch.column("_rowaddr").to_numpy()[mask])
+    return np.concatenate(ids), np.concatenate(addresses)
 
 
 def find_rows(

@@ -11,8 +11,8 @@ the time that comparing the keys in it takes, so that all of them together hardl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -67,6 +67,9 @@ class WantedKeys(Protocol):
     def take(self, positions: Positions) -> pa.Table:
         """The keys at some positions, in this order. For few of them."""
 
+    def relabelled(self, labels: Mapping[str, str]) -> WantedKeys:
+        """The same keys, whose columns are called otherwise."""
+
 
 @dataclass(frozen=True)
 class GivenKeys:
@@ -94,6 +97,9 @@ class GivenKeys:
     def take(self, positions: Positions) -> pa.Table:
         return self.table.take(pa.array(positions))
 
+    def relabelled(self, labels: Mapping[str, str]) -> GivenKeys:
+        return GivenKeys(self.table.rename_columns([labels[one] for one in self.names]))
+
 
 @dataclass(frozen=True)
 class StagedKeys:
@@ -101,17 +107,29 @@ class StagedKeys:
 
     dataset: Dataset
     fragments: tuple[int, ...]
-    names: list[str]
+    columns: list[str]
+    """What the key is called in the fragments."""
+    labels: tuple[str, ...] = ()
+    """What it is called now, if that is something else."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.labels or self.columns)
 
     @property
     def rows(self) -> int:
         return int(self._starts()[-1])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._scanner(scan_in_order=True).to_batches())
+        for batch in self._scanner(scan_in_order=True).to_batches():
+            yield batch.rename_columns(self.names) if self.labels else batch
 
     def within(self, one: Range | None) -> tuple[pa.Table, Positions]:
-        options = {} if one is None else {"filter": one.for_lance(), "use_scalar_index": False}
+        options: dict[str, Any] = {}
+        if one is not None:
+            here = self.columns[self.names.index(one.column)]
+            filter = replace(one, column=here).for_lance()
+            options = {"filter": filter, "use_scalar_index": False}
         found = self._scanner(with_row_address=True, **options).to_table()
         addresses = numbers(found.column("_rowaddr"))
         order = np.argsort(np.array(self.fragments))
@@ -119,7 +137,8 @@ class StagedKeys:
             np.searchsorted(np.array(self.fragments)[order], (addresses >> np.uint64(32)))
         ]
         offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        return found.select(self.names), self._starts()[place] + offsets
+        keys = found.select(self.columns).rename_columns(self.names)
+        return keys, self._starts()[place] + offsets
 
     def take(self, positions: Positions) -> pa.Table:
         starts = self._starts()
@@ -127,13 +146,16 @@ class StagedKeys:
         for position in positions.tolist():
             place = int(np.searchsorted(starts, position, side="right")) - 1
             fragment = self.dataset.get_fragment(self.fragments[place])
-            parts.append(fragment.take([position - int(starts[place])], columns=self.names))
-        return pa.concat_tables(parts).select(self.names)
+            parts.append(fragment.take([position - int(starts[place])], columns=self.columns))
+        return pa.concat_tables(parts).select(self.columns).rename_columns(self.names)
+
+    def relabelled(self, labels: Mapping[str, str]) -> StagedKeys:
+        return replace(self, labels=tuple(labels[one] for one in self.names))
 
     def _scanner(self, **options: Any) -> Any:
         fragments = [self.dataset.get_fragment(one) for one in self.fragments]
         return self.dataset.scanner(
-            columns=self.names, fragments=fragments, batch_size=PASS_BATCH_ROWS, **options
+            columns=self.columns, fragments=fragments, batch_size=PASS_BATCH_ROWS, **options
         )
 
     def _starts(self) -> Positions:

@@ -33,6 +33,7 @@ HOLDS = "_tidelock/holds"
 MIRRORS = "_tidelock/mirrors"
 COLLECTIONS = "_tidelock/collections"
 DEFINITIONS = "_tidelock/definitions"
+SCHEMAS = "_tidelock/schemas"
 ATTEMPTS = "_tidelock/attempts"
 POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
@@ -101,6 +102,10 @@ def recovery(branch_id: str, operation_id: str) -> str:
 
 def definition(definition_id: str) -> str:
     return f"{DEFINITIONS}/{definition_id}.json"
+
+
+def schema(schema_id: str) -> str:
+    return f"{SCHEMAS}/{schema_id}.json"
 
 
 def attempts(branch_id: str, table_id: str) -> str:

@@ -28,20 +28,18 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
-
-from obstore.exceptions import BaseError
-from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import InvalidName, InvalidOption
 from tidelock.model.arguments import check_text
 from tidelock.model.names import suggest
 from tidelock.store.objects.keys import check_key
 from tidelock.store.objects.local import LocalObjects
-from tidelock.store.objects.remote import ObstoreObjects
+
+if TYPE_CHECKING:
+    from tidelock.store.objects.remote import ObstoreObjects
 
 Kind = Literal["file", "s3", "memory"]
 DURABILITIES = ("process", "fsync")
@@ -73,10 +71,15 @@ class Location:
         if self.kind == "file":
             _refuse_file(self.uri)
             return LocalObjects(self.uri, fsync=durability == "fsync", anchor=anchor)
+        # Most lakes of a command line are files, which need no client of S3.
+        from tidelock.store.objects.remote import open_memory, open_s3
+
         if self.kind == "s3":
-            return _open_s3(self.uri, self.storage_options)
-        store = _memory_store(self.uri)
-        return ObstoreObjects(self.uri, store, store)
+            given = self.storage_options
+            retrying = {name: given[name] for name in _RETRY_OPTIONS if name in given}
+            config = {name: given[name] for name in given if name not in retrying}
+            return open_s3(self.uri, config, retrying)
+        return open_memory(self.uri)
 
     def shared_folder(self, key: str) -> str | None:
         """A folder in which processes of one machine can lock files; None where there is none."""
@@ -229,7 +232,7 @@ _CLIENT_OPTIONS = (
     "proxy_ca_certificate",
     "proxy_excludes",
 )
-# What Lance knows and obstore takes in another form.
+# What Lance knows and obstore takes in another form (remote.py).
 _RETRY_OPTIONS = ("client_max_retries", "client_retry_timeout", "download_retry_count")
 _ALIASES = {
     # The name that wins in both libraries, over any that the environment has.
@@ -288,46 +291,12 @@ def _check_plain_http(options: Mapping[str, str]) -> None:
         )
 
 
-def _open_s3(uri: str, options: Mapping[str, str]) -> ObstoreObjects:
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    config = {name: value for name, value in options.items() if name not in _RETRY_OPTIONS}
-    try:
-        patient, once = (
-            S3Store(
-                bucket,
-                prefix=prefix or None,
-                config=config,  # type: ignore[arg-type]
-                retry_config={
-                    "max_retries": retries,
-                    "retry_timeout": timedelta(
-                        seconds=int(options.get("client_retry_timeout", "30"))
-                    ),
-                },
-            )
-            for retries in (int(options.get("client_max_retries", "3")), 0)
-        )
-    except (BaseError, ValueError) as error:
-        cause = str(error).split("\n", 1)[0]
-        raise InvalidOption(
-            f"The storage options for {uri} do not work: {cause}. Correct them.",
-            option="storage_options",
-            cause=cause,
-        ) from error
-    return ObstoreObjects(uri, patient, once)
-
-
 # --------------------------------------------------------------------------------------------------
 # Memory lakes
 # --------------------------------------------------------------------------------------------------
 
 _memory_lock = threading.Lock()
-_memory_stores: dict[str, MemoryStore] = {}
 _directory: str | None = None
-
-
-def _memory_store(uri: str) -> MemoryStore:
-    with _memory_lock:
-        return _memory_stores.setdefault(uri, MemoryStore())
 
 
 def _memory_directory() -> str:

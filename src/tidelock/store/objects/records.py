@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from tidelock.errors import Advice, CorruptObject, FormatError, NewerFormat
 from tidelock.model.commit import Commit, Tables, TableState
 from tidelock.store.objects.checksums import check_signed, is_signed, signed
 from tidelock.store.objects.layout import FORMAT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COMPRESS_ABOVE_BYTES = 16 * 1024
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -71,7 +73,7 @@ def encode(value: object) -> bytes:
     data = signed(_encoder.encode(value))
     if len(data) > COMPRESS_ABOVE_BYTES:
         size = len(data).to_bytes(4, "little")
-        frame = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
+        frame = _codec(level=1).compress(data, asbytes=True)
         return bytes(frame) + size
     return data
 
@@ -127,7 +129,15 @@ def _decompress(data: bytes) -> bytes:
     if data[:4] != _ZSTD_MAGIC:
         return data
     size = int.from_bytes(data[-4:], "little")
-    return bytes(pa.Codec("zstd").decompress(data[:-4], decompressed_size=size, asbytes=True))
+    return bytes(_codec().decompress(data[:-4], decompressed_size=size, asbytes=True))
+
+
+def _codec(level: int | None = None) -> pa.Codec:
+    # Imported for records that are large: a command that reads small ones ends sooner than this
+    # import does.
+    import pyarrow as pa
+
+    return pa.Codec("zstd", compression_level=level)
 
 
 def _newer_format(data: bytes) -> int | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import IO, NoReturn, TypeAlias
 
 from obstore.exceptions import (
@@ -18,6 +20,7 @@ from obstore.exceptions import (
 from obstore.store import MemoryStore, S3Store
 
 from tidelock.errors import (
+    InvalidOption,
     ObjectExists,
     ObjectMissing,
     StoreDenied,
@@ -39,6 +42,46 @@ _CONFLICT_RETRIES = 5
 
 
 _NOWHERE = "_tidelock/nowhere"
+
+
+_memory_lock = threading.Lock()
+_memory_stores: dict[str, MemoryStore] = {}
+
+
+def open_s3(uri: str, config: Mapping[str, str], retrying: Mapping[str, str]) -> ObstoreObjects:
+    """The objects of a lake on S3. `retrying` has the options that obstore takes apart from the
+    others, under the names that Lance has for them."""
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    try:
+        patient, once = (
+            S3Store(
+                bucket,
+                prefix=prefix or None,
+                config=config,  # type: ignore[arg-type]
+                retry_config={
+                    "max_retries": retries,
+                    "retry_timeout": timedelta(
+                        seconds=int(retrying.get("client_retry_timeout", "30"))
+                    ),
+                },
+            )
+            for retries in (int(retrying.get("client_max_retries", "3")), 0)
+        )
+    except (BaseError, ValueError) as error:
+        cause = str(error).split("\n", 1)[0]
+        raise InvalidOption(
+            f"The storage options for {uri} do not work: {cause}. Correct them.",
+            option="storage_options",
+            cause=cause,
+        ) from error
+    return ObstoreObjects(uri, patient, once)
+
+
+def open_memory(uri: str) -> ObstoreObjects:
+    """The objects of a memory lake, which all handles of this process share."""
+    with _memory_lock:
+        store = _memory_stores.setdefault(uri, MemoryStore())
+    return ObstoreObjects(uri, store, store)
 
 
 class ObstoreObjects:

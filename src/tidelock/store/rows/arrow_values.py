@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 
 from tidelock.model.names import fold
 from tidelock.model.types import inner_fields, is_list_like
-from tidelock.model.zones import UTC, instants_of, local_times_of
+from tidelock.model.zoned_arrays import instants_of, local_times_of
+from tidelock.model.zones import UTC
 from tidelock.store.rows.decimals import (
     decimal_to_decimal,
     decimal_to_float,
@@ -49,13 +50,15 @@ class Mismatch(Exception):
 
 
 class UnknownField(Exception):
-    """A field that the column's STRUCT does not have."""
+    """A column that the table does not have, or a field that the column's STRUCT does not have.
+    `names` are all of them, the first included."""
 
-    def __init__(self, path: str, name: str, known: list[str]) -> None:
-        super().__init__(path, name, known)
+    def __init__(self, path: str, name: str, known: list[str], names: Sequence[str] = ()) -> None:
+        super().__init__(path, name, known, names)
         self.path = path
         self.name = name
         self.known = known
+        self.names = list(names) or [name]
 
 
 class MissingField(Exception):
@@ -144,7 +147,8 @@ def match_names(
     for i, name in enumerate(names):
         n = by_fold.get(fold(name))
         if n is None:
-            raise UnknownField(path, name, [field.name for field in target])
+            unknown = [one for one in names if fold(one) not in by_fold]
+            raise UnknownField(path, name, [field.name for field in target], unknown)
         taken = places[n]
         if taken is not None:
             raise AmbiguousField(outer + target[n].name, (names[taken], name))

@@ -6,20 +6,22 @@ metadata), holds no NULL where there must be none, and can be written to Lance a
 What is in memory is checked completely before `read_input` returns; what streams is checked batch
 by batch as it passes, and its columns and types at once where they are known.
 
-Rows are matched by column name without regard to case, in any order. A missing column is NULL. What
-converts is in `arrow_values.py` (Arrow) and `python_values.py` (Python).
+Rows are matched by column name without regard to case, in any order. A missing column has its
+default, which is NULL if there is none; a NULL that is given stays one. What converts is in
+`arrow_values.py` (Arrow) and `python_values.py` (Python).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from tidelock.errors import BrokenInvariant
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema import Column, TableSchema
 from tidelock.model.zones import UTC
 from tidelock.store.rows.arrow_values import (
     AmbiguousField,
@@ -33,6 +35,7 @@ from tidelock.store.rows.arrow_values import (
     match_names,
 )
 from tidelock.store.rows.checks import check_required, check_utf8
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.pieces import cut, unsliced_batch, unsliced_table
 from tidelock.store.rows.python_values import ValuesMisfit, array_of
 from tidelock.store.rows.refusals import (
@@ -95,49 +98,76 @@ def is_spark_frame(data: object) -> bool:
     )
 
 
-def read_input(data: Any, schema: TableSchema, table: str, zone: str = UTC) -> Input:
+@dataclass(frozen=True)
+class _Wanted:
+    """What rows are made into, and what is said of them in errors."""
+
+    schema: TableSchema
+    table: str
+    zone: str
+    defaults: Defaults
+
+    @cached_property
+    def matched(self) -> pa.Schema:
+        """The columns that rows are matched with: those that have a default may be missing."""
+        return self.defaults.optional(self.schema.arrow)
+
+    def missing(self, column: Column, rows: int) -> pa.Array:
+        return self.defaults.column(column.name, column.type, rows)
+
+
+def read_input(
+    data: Any,
+    schema: TableSchema,
+    table: str,
+    zone: str = UTC,
+    defaults: Defaults = NO_DEFAULTS,
+) -> Input:
     """The data as batches of exactly `schema`; `table` is the name for errors.
 
-    `zone` is the session's time zone, in which times without a zone are read.
+    `zone` is the session's time zone, in which times without a zone are read; `defaults` are put
+    into rows that do not name a column.
     """
+    wanted = _Wanted(schema, table, zone, defaults)
     if isinstance(data, pa.Table):
-        return _from_table(data, schema, table, zone)
+        return _from_table(data, wanted)
     if isinstance(data, pa.RecordBatch):
-        return _from_table(pa.Table.from_batches([data]), schema, table, zone)
+        return _from_table(pa.Table.from_batches([data]), wanted)
     if isinstance(data, pa.RecordBatchReader):
-        return _from_reader(data, schema, table, zone)
+        return _from_reader(data, wanted)
     if isinstance(data, list | tuple):
-        return _from_list(data, schema, table, zone)
+        return _from_list(data, wanted)
     if isinstance(data, Mapping):
-        return _from_mapping(data, schema, table, zone)
+        return _from_mapping(data, wanted)
     if is_spark_frame(data):
         raise BrokenInvariant("A Spark DataFrame is not read by read_input.")
     if type(data).__module__.split(".")[0] == "pandas" and hasattr(data, "iloc"):
-        return _from_pandas(data, schema, table, zone)
+        return _from_pandas(data, wanted)
     if callable(scanner := getattr(data, "scanner", None)):
-        return _from_reader(scanner().to_reader(), schema, table, zone)
+        return _from_reader(scanner().to_reader(), wanted)
     if callable(to_reader := getattr(data, "to_reader", None)):
-        return _from_reader(to_reader(), schema, table, zone)
+        return _from_reader(to_reader(), wanted)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         if type(data).__module__.split(".")[0] == "polars":
-            return _from_table(reader.read_all(), schema, table, zone)
-        return _from_reader(reader, schema, table, zone)
+            return _from_table(reader.read_all(), wanted)
+        return _from_reader(reader, wanted)
     if hasattr(data, "__arrow_c_array__"):
-        return _from_table(pa.Table.from_batches([pa.record_batch(data)]), schema, table, zone)
+        return _from_table(pa.Table.from_batches([pa.record_batch(data)]), wanted)
     if isinstance(data, Iterator):
-        return Input(schema, stream=_checked(data, schema, table, zone))
+        return Input(schema, stream=_checked(data, wanted))
     raise unreadable(table, type(data).__name__, f"{_FORMS}.")
 
 
 # Arrow -----------------------------------------------------------------------------------------
 
 
-def _from_table(data: pa.Table, schema: TableSchema, table: str, zone: str) -> Input:
+def _from_table(data: pa.Table, wanted: _Wanted) -> Input:
+    schema, table = wanted.schema, wanted.table
     if not data.schema.equals(schema.arrow, check_metadata=True):
-        plan = _plan(data.schema, schema, table, zone, data)
+        plan = _plan(data.schema, wanted, data)
         columns = [
-            pa.chunked_array([pa.nulls(data.num_rows, column.type)])
+            pa.chunked_array([wanted.missing(column, data.num_rows)])
             if i is None
             else _convert_column(data.column(i), step, schema, n, table)
             for n, (column, (i, step)) in enumerate(zip(schema.columns, plan, strict=True))
@@ -150,15 +180,14 @@ def _from_table(data: pa.Table, schema: TableSchema, table: str, zone: str) -> I
     return Input(schema, data)
 
 
-def _from_reader(reader: pa.RecordBatchReader, schema: TableSchema, table: str, zone: str) -> Input:
-    if not reader.schema.equals(schema.arrow, check_metadata=True):
-        _plan(reader.schema, schema, table, zone, None)
-    return Input(schema, stream=_checked(reader, schema, table, zone))
+def _from_reader(reader: pa.RecordBatchReader, wanted: _Wanted) -> Input:
+    if not reader.schema.equals(wanted.schema.arrow, check_metadata=True):
+        _plan(reader.schema, wanted, None)
+    return Input(wanted.schema, stream=_checked(reader, wanted))
 
 
-def _checked(
-    batches: Iterable[Any], schema: TableSchema, table: str, zone: str
-) -> Iterator[pa.RecordBatch]:
+def _checked(batches: Iterable[Any], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+    schema, table = wanted.schema, wanted.table
     row = 0
     for given in batches:
         if not isinstance(given, pa.RecordBatch):
@@ -168,7 +197,7 @@ def _checked(
                 "Let it give pyarrow RecordBatches.",
             )
         for piece in cut(given, given.num_rows, _CONVERT_BYTES_MAX):
-            batch = _convert_batch(piece, schema, table, zone, row)
+            batch = _convert_batch(piece, wanted, row)
             check_required(batch, schema, table, first_row=row)
             # Cut first: what a slice hides is nobody's.
             whole = unsliced_batch(batch) if schema.nested else batch
@@ -177,16 +206,15 @@ def _checked(
             yield whole
 
 
-def _convert_batch(
-    data: pa.RecordBatch, schema: TableSchema, table: str, zone: str, first_row: int
-) -> pa.RecordBatch:
+def _convert_batch(data: pa.RecordBatch, wanted: _Wanted, first_row: int) -> pa.RecordBatch:
+    schema = wanted.schema
     if data.schema.equals(schema.arrow, check_metadata=True):
         return data
-    plan = _plan(data.schema, schema, table, zone, data, first_row)
+    plan = _plan(data.schema, wanted, data, first_row)
     columns = [
-        pa.nulls(data.num_rows, column.type)
+        wanted.missing(column, data.num_rows)
         if i is None
-        else _convert(data.column(i), step, schema, n, table, first_row)
+        else _convert(data.column(i), step, schema, n, wanted.table, first_row)
         for n, (column, (i, step)) in enumerate(zip(schema.columns, plan, strict=True))
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
@@ -216,19 +244,18 @@ def _convert(
         raise wrong_array(array, step, schema.columns[n], table, row) from error
 
 
-def _plan(
-    source: pa.Schema, schema: TableSchema, table: str, zone: str, data: Any, first_row: int = 0
-) -> list[Step]:
+def _plan(source: pa.Schema, wanted: _Wanted, data: Any, first_row: int = 0) -> list[Step]:
     """Which column each column comes from, and how; `data` is for the evidence of an error."""
+    schema, table, matched = wanted.schema, wanted.table, wanted.matched
     try:
-        known, plan = _cached_plan(source, schema.arrow, zone)
+        known, plan = _cached_plan(source, matched, wanted.zone)
         if known.equals(source, check_metadata=True):
             return plan
         # Equal but for inner names or metadata, which the cache does not tell apart.
-        return match_fields(list(source), list(schema.arrow), "", zone)
+        return match_fields(list(source), list(matched), "", wanted.zone)
     except Mismatch as error:
         column = schema.column(error.path.split(".")[0])
-        n = match_names(source.names, list(schema.arrow))[schema.names.index(column.name)]
+        n = match_names(source.names, list(matched))[schema.names.index(column.name)]
         array = None if data is None or n is None else data.column(n)
         raise wrong_type(error, column, table, array, first_row) from error
     except _WRONG_COLUMNS as error:
@@ -243,16 +270,17 @@ def _cached_plan(source: pa.Schema, target: pa.Schema, zone: str) -> tuple[pa.Sc
 # Python ----------------------------------------------------------------------------------------
 
 
-def _from_list(data: Sequence[Any], schema: TableSchema, table: str, zone: str) -> Input:
+def _from_list(data: Sequence[Any], wanted: _Wanted) -> Input:
+    schema, table = wanted.schema, wanted.table
     kinds = {type(row) for row in data}
     if all(issubclass(kind, Mapping) for kind in kinds):
-        return _from_rows(data, schema, table, zone)
+        return _from_rows(data, wanted)
     if kinds == {pa.RecordBatch}:
-        batches = list(_checked(data, schema, table, zone))
+        batches = list(_checked(data, wanted))
         return Input(schema, pa.Table.from_batches(batches, schema=schema.arrow))
     if kinds == {pa.Table}:
         batches = [batch for each in data for batch in each.to_batches()]
-        checked = list(_checked(batches, schema, table, zone))
+        checked = list(_checked(batches, wanted))
         return Input(schema, pa.Table.from_batches(checked, schema=schema.arrow))
     odd = next(kind for kind in kinds if not issubclass(kind, Mapping))
     raise unreadable(
@@ -262,59 +290,70 @@ def _from_list(data: Sequence[Any], schema: TableSchema, table: str, zone: str) 
     )
 
 
-def _from_rows(
-    rows: Sequence[Mapping[str, Any]], schema: TableSchema, table: str, zone: str
-) -> Input:
+def _from_rows(rows: Sequence[Mapping[str, Any]], wanted: _Wanted) -> Input:
+    schema = wanted.schema
     known = set(schema.names)
     if all(row.keys() <= known for row in rows):
-        columns = {name: [row.get(name) for row in rows] for name in schema.names}
-        return _from_values(columns, len(rows), schema, table, zone)
+        return _from_values(_by_column(rows, wanted), len(rows), wanted)
     # Some names are spelt otherwise, or unknown; each row is matched by itself.
     folded: list[dict[str, Any]] = []
-    targets = list(schema.arrow)
+    targets = [field.with_nullable(True) for field in schema.arrow]
     for row in rows:
         try:
             names = [_column_name(name) for name in row]
-            places = match_names(names, [field.with_nullable(True) for field in targets])
+            places = match_names(names, targets)
         except _WRONG_COLUMNS as error:
-            raise wrong_columns(error, table) from error
+            raise wrong_columns(error, wanted.table) from error
         values = list(row.values())
         folded.append(
             {name: values[i] for name, i in zip(schema.names, places, strict=True) if i is not None}
         )
-    columns = {name: [row.get(name) for row in folded] for name in schema.names}
-    return _from_values(columns, len(rows), schema, table, zone)
+    return _from_values(_by_column(folded, wanted), len(rows), wanted)
 
 
-def _from_mapping(data: Mapping[Any, Any], schema: TableSchema, table: str, zone: str) -> Input:
+def _by_column(rows: Sequence[Mapping[str, Any]], wanted: _Wanted) -> dict[str, list[Any] | None]:
+    """The values of each column; None for one that no row names and that has a default."""
+    columns: dict[str, list[Any] | None] = {}
+    for name in wanted.schema.names:
+        if name not in wanted.defaults:
+            columns[name] = [row.get(name) for row in rows]
+        elif not any(name in row for row in rows):
+            columns[name] = None
+        else:
+            one = wanted.defaults.one
+            columns[name] = [row[name] if name in row else one(name) for row in rows]
+    return columns
+
+
+def _from_mapping(data: Mapping[Any, Any], wanted: _Wanted) -> Input:
     columns: dict[str, Any] = {}
     for given, values in data.items():
         if isinstance(values, pa.Array | pa.ChunkedArray | list | tuple | range):
             columns[_column_name(given)] = values
         elif hasattr(values, "dtype") and hasattr(values, "tolist"):
-            columns[_column_name(given)] = _vector(values, pandas=False)
+            columns[_column_name(given)] = vector(values, pandas=False)
         else:
             raise unreadable(
-                table,
+                wanted.table,
                 f"a dict with {type(values).__name__} values",
                 "A dict must map column names to lists of values; for one row, put it in a list.",
             )
-    return _from_columns(columns, schema, table, zone)
+    return _from_columns(columns, wanted)
 
 
-def _from_pandas(data: Any, schema: TableSchema, table: str, zone: str) -> Input:
+def _from_pandas(data: Any, wanted: _Wanted) -> Input:
     if not hasattr(data, "columns"):
-        raise unreadable(table, f"pandas {type(data).__name__}", "Give a DataFrame.")
+        raise unreadable(wanted.table, f"pandas {type(data).__name__}", "Give a DataFrame.")
     columns: dict[str, Any] = {}
     for i, given in enumerate(data.columns):
         name = _column_name(given)
         if name in columns:
-            raise wrong_columns(AmbiguousField(name, (name, name)), table)
-        columns[name] = _vector(data.iloc[:, i], pandas=True)
-    return _from_columns(columns, schema, table, zone, rows=len(data))
+            raise wrong_columns(AmbiguousField(name, (name, name)), wanted.table)
+        columns[name] = vector(data.iloc[:, i], pandas=True)
+    return _from_columns(columns, wanted, rows=len(data))
 
 
-def _vector(values: Any, *, pandas: bool) -> Any:
+def vector(values: Any, *, pandas: bool) -> Any:
     """A numpy or pandas vector as Arrow; one of Python objects as a list, to be fitted by type.
 
     In pandas NaN stands for a missing value, because most of its types have no other.
@@ -331,34 +370,32 @@ def _column_name(given: Any) -> str:
     return given if isinstance(given, str) else str(given)
 
 
-def _from_columns(
-    columns: Mapping[str, Any], schema: TableSchema, table: str, zone: str, rows: int | None = None
-) -> Input:
+def _from_columns(columns: Mapping[str, Any], wanted: _Wanted, rows: int | None = None) -> Input:
     lengths = {len(values) for values in columns.values()}
     if len(lengths) > 1:
         told = ", ".join(f"{name}: {len(values)}" for name, values in columns.items())
-        raise unreadable(table, f"columns of different lengths ({told})", "Make them equal.")
+        raise unreadable(wanted.table, f"columns of different lengths ({told})", "Make them equal.")
     try:
-        places = match_names(list(columns), list(schema.arrow))
+        places = match_names(list(columns), list(wanted.matched))
     except _WRONG_COLUMNS as error:
-        raise wrong_columns(error, table) from error
+        raise wrong_columns(error, wanted.table) from error
     count = next(iter(lengths), rows or 0)
     given = list(columns.values())
     named = {
-        name: None if i is None else given[i] for name, i in zip(schema.names, places, strict=True)
+        name: None if i is None else given[i]
+        for name, i in zip(wanted.schema.names, places, strict=True)
     }
-    return _from_values(named, count, schema, table, zone)
+    return _from_values(named, count, wanted)
 
 
-def _from_values(
-    columns: Mapping[str, Any], count: int, schema: TableSchema, table: str, zone: str
-) -> Input:
+def _from_values(columns: Mapping[str, Any], count: int, wanted: _Wanted) -> Input:
     """From one list, Arrow array or None (missing) per column of the schema."""
+    schema, table, zone = wanted.schema, wanted.table, wanted.zone
     arrays = []
     for n, column in enumerate(schema.columns):
         values = columns[column.name]
         if values is None:
-            arrays.append(pa.nulls(count, column.type))
+            arrays.append(wanted.missing(column, count))
         elif isinstance(values, pa.Array | pa.ChunkedArray):
             arrays.append(_given_array(values, schema, n, table, zone))
         else:

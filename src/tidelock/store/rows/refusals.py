@@ -66,14 +66,15 @@ def stream_written(table: str) -> StreamTableWrite:
 
 def wrong_columns(error: Exception, table: str) -> InputError:
     """The user's error for columns, or fields in a column, that do not match the table's."""
-    if isinstance(error, UnknownField):
-        where = f"Column {error.path!r} of table" if error.path else "Table"
-        what = "field" if error.path else "column"
+    if isinstance(error, UnknownField) and error.path:
         return ColumnNotFound(
-            f"{where} {table!r} has no {what} {error.name!r}. {suggest(error.name, error.known)}",
+            f"Column {error.path!r} of table {table!r} has no field {error.name!r}. "
+            f"{suggest(error.name, error.known)}",
             table=table,
-            column=f"{error.path}.{error.name}" if error.path else error.name,
+            column=f"{error.path}.{error.name}",
         )
+    if isinstance(error, UnknownField):
+        return unknown_columns(error.names, error.known, table)
     if isinstance(error, MissingField):
         return RequiredColumnNull(
             f"Column {error.path!r} of table {table!r} is NOT NULL, and is missing in the data.",
@@ -91,6 +92,22 @@ def wrong_columns(error: Exception, table: str) -> InputError:
         table=table,
         column=error.path,
         values=list(error.names),
+    )
+
+
+def unknown_columns(
+    names: Sequence[str], known: Sequence[str], table: str, **evidence: Any
+) -> ColumnNotFound:
+    """For columns of the data that the table does not have."""
+    told = ", ".join(map(repr, names))
+    them = "it" if len(names) == 1 else "them"
+    return ColumnNotFound(
+        f"Table {table!r} has no column {told}. {suggest(names[0], known)}",
+        Advice(f"evolve=True adds {them}.", f"--evolve adds {them}."),
+        table=table,
+        column=names[0],
+        columns=list(names),
+        **evidence,
     )
 
 
@@ -221,14 +238,15 @@ def tell_value(scalar: pa.Scalar) -> Any:
 
 def tell_keys(keys: Sequence[Sequence[Any]], count: int) -> str:
     """The first of so many keys, as they would be written in SQL."""
-    shown = [_literal(key[0]) if len(key) == 1 else _literal(tuple(key)) for key in keys]
+    shown = [tell_literal(key[0]) if len(key) == 1 else tell_literal(tuple(key)) for key in keys]
     more = count - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _literal(value: Any) -> str:
+def tell_literal(value: Any) -> str:
+    """A value as it would be written in SQL, cut if it is long."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_literal, value))})"
+        return f"({', '.join(map(tell_literal, value))})"
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"
     if isinstance(value, str):

@@ -16,7 +16,7 @@ from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
 from tidelock.store.spark.differences import write_difference
 from tidelock.store.spark.stage import frame_target
-from tidelock.store.staging.operations import Counts, Target
+from tidelock.store.staging.counts import ByColumnId, Counts, Target
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class FrameReplacement:
+class FrameReplacement(ByColumnId):
     """Rows that leave, as marks on the fragments of a pin, and rows that come, as fragments; the
     first `replaced` of these have the ids of rows that leave."""
 

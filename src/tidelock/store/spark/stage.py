@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
@@ -20,6 +21,7 @@ from tidelock.errors import WrongType
 from tidelock.model.names import quote
 from tidelock.model.sql.expressions import Assignment
 from tidelock.model.types import type_name
+from tidelock.store.engine import Engine
 from tidelock.store.lookup.by_key import match_keys, rows_by_id
 from tidelock.store.lookup.wanted_keys import StagedKeys
 from tidelock.store.rows.refusals import OFFENDERS_MAX
@@ -31,12 +33,11 @@ from tidelock.store.spark.write import (
     write_frame,
     write_rewritten_frame,
 )
+from tidelock.store.staging.counts import ByColumnId, Counts, Target
 from tidelock.store.staging.operations import (
     Append,
-    Counts,
     Mutation,
     Overwrite,
-    Target,
     added_fragments,
     duplicate_key,
     key_present,
@@ -44,7 +45,8 @@ from tidelock.store.staging.operations import (
 )
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.unique_keys import refuse_repeated
-from tidelock.store.table import Engine, Table
+from tidelock.store.staging.upserts import split_of
+from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.file_sums import data_files
 from tidelock.store.tables.fragments import Addresses, Dataset, numbers
@@ -57,10 +59,10 @@ DRIVER_KEYS_MAX = 100_000
 
 
 def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
-    fragments = _write(view, frame)
+    fragments = _write(view, staged, frame)
     if not fragments:
         return
-    if not staged.state.key:
+    if not staged.schema.key:
         staged.add(Append(fragments=fragments))
         return
     source = _Source.of(view, staged.target, fragments)
@@ -70,21 +72,22 @@ def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
 
 
 def overwrite_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
-    fragments = _write(view, frame)
-    if fragments and staged.state.key:
+    fragments = _write(view, staged, frame)
+    if fragments and staged.schema.key:
         _Source.of(view, staged.target, fragments).refuse_duplicates()
     staged.add(Overwrite(fragments))
 
 
 def upsert_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
-    fragments = _write(view, frame)
+    fragments = _write(view, staged, frame)
     if fragments:
         _Source.of(view, staged.target, fragments).refuse_duplicates()
         staged.add(FrameUpsert(fragments, view.engine))
 
 
-def _write(view: Table, frame: DataFrame) -> list[FragmentMetadata]:
-    return _fragments(view.files, view.state.id, write_frame(frame, frame_target(view)))
+def _write(view: Table, staged: StagedTable, frame: DataFrame) -> list[FragmentMetadata]:
+    target = replace(frame_target(view), defaults=staged.defaults)
+    return _fragments(view.files, view.state.id, write_frame(frame, target))
 
 
 def _fragments(
@@ -179,7 +182,7 @@ def _first(keys: Any, target: Target) -> tuple[pa.Table, int]:
 
 
 @dataclass
-class FrameUpsert:
+class FrameUpsert(ByColumnId):
     """Rows that executors wrote; those whose key is in the table replace the row that is there.
 
     The fragments are appended as they are. Rows that replace others are written once more, with
@@ -189,6 +192,7 @@ class FrameUpsert:
     fragments: list[FragmentMetadata]
     engine: Engine
     survives_data_changes: bool = True
+    split: bytes = b""
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
         dataset = files.append(target.id, base, self.fragments)
@@ -200,8 +204,10 @@ class FrameUpsert:
         counts.updated += replaced
         counts.inserted += rows - replaced
         if not replaced:
+            self.split = split_of(np.array([], dtype=np.int64))
             return dataset
         ids, moved = _ids_and_addresses(rewritten)
+        self.split = split_of(_places(source.own, moved))
         removed = np.concatenate([rows_by_id(base, ids), moved])
         added = _fragments(files, target.id, rewritten)
         return files.replace_rows(target.id, dataset, removed, added)
@@ -233,6 +239,13 @@ def _matches(source: _Source, base: Dataset) -> Any:
     new = source.frame(target.key).select(*names, ROW_ADDRESS)
     joined = new.join(existing.select(*names, "_replaced"), on=target.key, how="inner")
     return joined.select(ROW_ADDRESS, "_replaced")
+
+
+def _places(own: Sequence[int], addresses: Addresses) -> npt.NDArray[np.int64]:
+    """Where rows are, by the number of their fragment among these, and not by its id, which is
+    another on every base."""
+    numbered = np.searchsorted(np.array(sorted(own)), (addresses >> np.uint64(32)).astype(np.int64))
+    return np.sort((numbered << 32) + (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64))
 
 
 def _rewrite_matched(source: _Source, pairs: Any) -> list[WrittenFragment]:

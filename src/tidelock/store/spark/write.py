@@ -31,6 +31,7 @@ from tidelock.errors import TidelockError
 from tidelock.model.schema import TableSchema
 from tidelock.model.zones import UTC, ZONE_SETTING
 from tidelock.store.rows.batch_stream import BatchStream
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.inputs import read_input
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.spark.sessions import could_not, engine_errors
@@ -69,6 +70,8 @@ class FrameTarget:
     name: str
     zone: str = UTC
     """The time zone of the frame's session, in which times without a zone are read."""
+    defaults: Defaults = NO_DEFAULTS
+    """What rows get that do not name a column."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
 
 def _check_columns(given: pa.Schema, target: FrameTarget) -> None:
     """Names and types, by the rules of all writes, before a task starts."""
-    read_input(pa.RecordBatchReader.from_batches(given, []), target.schema, target.name)
+    rows = pa.RecordBatchReader.from_batches(given, [])
+    read_input(rows, target.schema, target.name, defaults=target.defaults)
 
 
 def _run(frame: DataFrame, write: Any) -> list[WrittenFragment]:
@@ -197,7 +201,8 @@ def write_batches(
     # Imported here and not above: Lance must not be loaded before Spark's daemon forks.
     import lance
 
-    given = read_input(chain([first], filled), target.schema, target.name, target.zone)
+    rows = chain([first], filled)
+    given = read_input(rows, target.schema, target.name, target.zone, target.defaults)
     source = BatchStream(given.batches())
     options = dict(target.storage_options) if target.storage_options else None
     dataset = lance.dataset(target.uri, version=target.version, storage_options=options)

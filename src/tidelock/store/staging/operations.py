@@ -3,12 +3,13 @@
 An operation is a value that can be applied to a base pin and gives the next pin. It remembers what
 it wrote, so that applying it again to a newer pin, after somebody else's commit, costs as little as
 it can: an append commits the same fragments, an upsert looks its keys up again, an update or a
-delete finds its rows again by their stable row ids.
+delete finds its rows again (found_rows.py).
 
     operation        may be applied again when another commit changed the table's rows
     Append           yes (its keys are checked again)
     Upsert           yes (its keys are matched again; upserts.py)
-    Mutation         no: what it read may have changed
+    Mutation         if none of its rows was touched (new keys are checked again)
+    Replacement      no, unless whoever stages it says that it is as a mutation
     Overwrite        no
 
 After a maintenance commit, which changes no row, every operation may be applied again.
@@ -25,33 +26,16 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from tidelock.errors import BrokenInvariant, DuplicateKey
-from tidelock.model.schema import TableSchema
-from tidelock.store.lookup.by_key import match_keys, rows_by_id
+from tidelock.store.lookup.by_key import match_keys
+from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import GivenKeys, WantedKeys
 from tidelock.store.rows.checks import comparable_keys
 from tidelock.store.rows.refusals import OFFENDERS_MAX, tell_keys, tell_value
+from tidelock.store.schema.labels import relabelled
+from tidelock.store.staging.counts import ByColumnId, Counts, Labels, Target
+from tidelock.store.staging.found_rows import FoundRows
 from tidelock.store.tables.datasets import TableFiles
-from tidelock.store.tables.fragments import Addresses, Dataset
-
-
-@dataclass(frozen=True)
-class Target:
-    """The table that operations are applied to."""
-
-    name: str
-    id: str
-    schema: TableSchema
-
-    @property
-    def key(self) -> list[str]:
-        return list(self.schema.key)
-
-
-@dataclass
-class Counts:
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
+from tidelock.store.tables.fragments import Addresses, Dataset, with_row_ids
 
 
 class Operation(Protocol):
@@ -61,6 +45,10 @@ class Operation(Protocol):
     def apply(
         self, files: TableFiles, target: Target, base: Dataset, counts: Counts
     ) -> Dataset: ...
+
+    def follow(self, target: Target, labels: Labels) -> None:
+        """Be applied to a table whose columns another commit has altered from here on; `labels`
+        says what those of before are called now, `target` is the table as it is now."""
 
 
 @dataclass
@@ -113,6 +101,11 @@ class Append:
         self.fragments.extend(files.write(base, table))
         self.data, self.rows, self.size_bytes, self._known = [], 0, 0, None
 
+    def follow(self, target: Target, labels: Labels) -> None:
+        self.data = [relabelled(rows, labels, target.schema) for rows in self.data]
+        self.keys = [one.relabelled(labels) for one in self.keys]
+        self.checked_pin = self._known = None
+
     def _all_keys(self, target: Target) -> Iterator[WantedKeys]:
         if self.data:
             yield GivenKeys(pa.concat_tables([table.select(target.key) for table in self.data]))
@@ -127,22 +120,27 @@ class Mutation:
     addresses: Addresses
     fragments: Sequence[FragmentMetadata]
     found_at: int
-    survives_data_changes: bool = False
+    keys: WantedKeys | None = None
+    """The keys that its rows get, where it changes them."""
+    survives_data_changes: bool = True
+    rows: FoundRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = FoundRows(self.row_ids, self.addresses, self.found_at)
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        addresses = self.addresses
-        if base.version != self.found_at:
-            addresses = rows_by_id(base, self.row_ids)
-        if len(addresses) != len(self.row_ids):
-            raise BrokenInvariant(
-                f"{len(self.row_ids)} rows of {target.name!r} were staged for change, "
-                f"{len(addresses)} were found again after maintenance."
-            )
+        addresses = _found_again(self.rows, files, target, base)
+        _refuse_taken_since(self, target, base)
         if self.fragments:
             counts.updated += len(addresses)
         else:
             counts.deleted += len(addresses)
-        return files.replace_rows(target.id, base, addresses, self.fragments)
+        fragments = _renumbered(self.fragments, self.rows, len(self.rows))
+        return files.replace_rows(target.id, base, addresses, fragments)
+
+    def follow(self, target: Target, labels: Labels) -> None:
+        """Fragments know their columns by id."""
+        self.keys = None if self.keys is None else self.keys.relabelled(labels)
 
 
 @dataclass
@@ -155,21 +153,54 @@ class Replacement:
     fragments: Sequence[FragmentMetadata]
     replaced: int
     found_at: int
+    keys: WantedKeys | None = None
+    """The keys of the rows that come, where others might have taken them."""
     survives_data_changes: bool = False
+    rows: FoundRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = FoundRows(self.row_ids, self.addresses, self.found_at)
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        addresses = self.addresses
-        if base.version != self.found_at:
-            addresses = rows_by_id(base, self.row_ids)
+        addresses = _found_again(self.rows, files, target, base)
+        _refuse_taken_since(self, target, base)
         written = sum(fragment.physical_rows for fragment in self.fragments)
         counts.updated += self.replaced
         counts.deleted += len(addresses) - self.replaced
         counts.inserted += written - self.replaced
-        return files.replace_rows(target.id, base, addresses, self.fragments)
+        fragments = _renumbered(self.fragments, self.rows, self.replaced)
+        return files.replace_rows(target.id, base, addresses, fragments)
+
+    def follow(self, target: Target, labels: Labels) -> None:
+        """Fragments know their columns by id."""
+        self.keys = None if self.keys is None else self.keys.relabelled(labels)
+
+
+def _found_again(rows: FoundRows, files: TableFiles, target: Target, base: Dataset) -> Addresses:
+    addresses = rows.at(files, target.id, base)
+    if len(addresses) != len(rows):
+        raise BrokenInvariant(
+            f"{len(rows)} rows of {target.name!r} were staged for change, {len(addresses)} were "
+            "found again at another pin, though nobody touched them."
+        )
+    return addresses
+
+
+def _refuse_taken_since(change: Mutation | Replacement, target: Target, base: Dataset) -> None:
+    """Check new keys again, unless it is the pin at which they were found to be free."""
+    if change.keys is not None and base.version != change.found_at:
+        refuse_taken(target, base, change.keys, change.rows.ids)
+
+
+def _renumbered(
+    fragments: Sequence[FragmentMetadata], rows: FoundRows, replaced: int
+) -> Sequence[FragmentMetadata]:
+    """Fragments whose first rows replace others, with the ids that those have now."""
+    return with_row_ids(fragments, rows.ids[:replaced]) if rows.has_own else fragments
 
 
 @dataclass
-class Overwrite:
+class Overwrite(ByColumnId):
     """All rows out, these in."""
 
     fragments: list[FragmentMetadata]
@@ -186,6 +217,17 @@ def refuse_present(target: Target, base: Dataset, keys: WantedKeys) -> None:
     match = match_keys(base, keys)
     if len(match):
         raise key_present(target, keys.take(np.sort(match.positions)[:OFFENDERS_MAX]), len(match))
+
+
+def refuse_taken(target: Target, base: Dataset, keys: WantedKeys, row_ids: Addresses) -> None:
+    """DuplicateKey when one of these keys is that of a row which is not among these ids."""
+    match = match_keys(base, keys)
+    others = ~is_among(match.row_ids, np.sort(row_ids))
+    if others.any():
+        taken = keys.take(np.sort(match.positions[others])[:OFFENDERS_MAX])
+        raise duplicate_key(
+            target, taken, int(others.sum()), "would occur more than once after this update"
+        )
 
 
 def key_present(target: Target, keys: pa.Table, count: int) -> DuplicateKey:

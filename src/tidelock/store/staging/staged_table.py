@@ -1,25 +1,53 @@
 """One table within a transaction: its base pin, what is staged on it, and how it is rebased.
 
 Invariants: `current` is the base with the first `applied` operations on it; nobody but the
-transaction knows it; `counts` are those of the applied operations.
+transaction knows it; `counts` are those of the applied operations. `origin` is what the transaction
+read, whatever base its operations are on: a base may be one that is prepared and never published,
+so that what others touched is always looked for from the origin on.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
-from tidelock.errors import Advice, BrokenInvariant, CommitConflict
-from tidelock.model.commit import Kind, TableChange, Tables, TableState
+import numpy as np
+
+from tidelock.errors import BrokenInvariant, CommitConflict, CorruptObject, SnapshotExpired
+from tidelock.model.commit import Kind, TableChange, TableState
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import PUBLISHING, StreamState
+from tidelock.store.log.line import Line
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.staging.operations import Append, Counts, Operation, Overwrite, Target
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
+from tidelock.store.schema.change import SchemaChange, has_rules
+from tidelock.store.schema.labels import labels_after
+from tidelock.store.staging.conflicts import row_conflict, table_conflict
+from tidelock.store.staging.counts import Counts, Target
+from tidelock.store.staging.found_rows import FoundRows
+from tidelock.store.staging.operations import (
+    Append,
+    Mutation,
+    Operation,
+    Overwrite,
+    Replacement,
+)
+from tidelock.store.staging.rehearsal import rehearse
 from tidelock.store.staging.upserts import Upsert
 from tidelock.store.tables.datasets import TableFiles
-from tidelock.store.tables.fragments import Dataset
+from tidelock.store.tables.fragments import Addresses, Dataset
+from tidelock.store.tables.next_row_id import next_row_id
+from tidelock.store.tables.touched import Touch, first_touch
+
+DefaultsOf: TypeAlias = Callable[[TableSchema, str], Defaults]
+"""The values of the defaults of a schema, for a table of a name."""
+
+
+def no_defaults(schema: TableSchema, table: str) -> Defaults:
+    return NO_DEFAULTS
 
 
 @dataclass
@@ -40,12 +68,29 @@ class StagedTable:
     """Where the content of a stream table will stand; None leaves it as it is."""
     pruned: int = -1
     """The highest sequence of a row that is removed by retention."""
+    name: str = ""
+    """What the table will be called; its own name unless it is renamed."""
+    defaults_of: DefaultsOf = no_defaults
     operations: list[Operation] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    """The table as each operation found it: an alteration changes it for those that follow."""
     counts: Counts = field(default_factory=Counts)
     applied: int = 0
+    origin: TableState = field(init=False)
+    """The table as the transaction read it."""
+    _splits: list[bytes] | None = None
+    """How each operation divided its rows (upserts.py) while the base was the origin."""
+    _operation_id: str = ""
+    """On whose behalf it was rebased last."""
+    own: int | None = None
+    """How many operations were asked for, once there are some that follow from them."""
     _current: Dataset | None = None
     _lock: Any = field(default_factory=threading.RLock)
     """Held while operations are applied: readers of the transaction may be other threads."""
+
+    def __post_init__(self) -> None:
+        self.origin = self.state
+        self.name = self.name or self.state.name
 
     @property
     def base(self) -> Dataset:
@@ -62,16 +107,52 @@ class StagedTable:
         return self.declared is not None
 
     @cached_property
-    def schema(self) -> TableSchema:
-        return (
+    def _first(self) -> Target:
+        """The table before anything was staged."""
+        schema = (
             self.declared
             or self.files.known_schema(self.state)
-            or self.files.schema(self.state.id, self.base, self.state.key)
+            or self.files.schema(self.state, self.base)
         )
+        return Target(self.state.name, self.state.id, schema)
 
-    @cached_property
+    @property
     def target(self) -> Target:
-        return Target(self.state.name, self.state.id, self.schema)
+        """The table as the next operation will find it."""
+        last = self.operations[-1] if self.operations else None
+        if isinstance(last, SchemaChange):
+            return Target(self.name, self.state.id, last.after)
+        return self.targets[-1] if self.targets else self._first
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.target.schema
+
+    @property
+    def defaults(self) -> Defaults:
+        """What rows get that do not name a column."""
+        return self.defaults_of(self.schema, self.name)
+
+    @property
+    def altered(self) -> bool:
+        return any(isinstance(operation, SchemaChange) for operation in self.operations)
+
+    @property
+    def shown(self) -> TableState:
+        """The table as its transaction sees it, but for its rows."""
+        if not self.altered and not self.renamed:
+            return self.state
+        return self._labelled(self.state)
+
+    def _labelled(self, state: TableState, *, durable: bool = False) -> TableState:
+        """A state with the name and the columns that are staged; `durable` when a commit may name
+        them."""
+        state = replace(state, name=self.name)
+        if not self.altered and not (self.declared is not None and has_rules(self.declared)):
+            return state
+        schema, declarations = self.schema, self.files.declarations
+        name = declarations.keep(schema) if durable else declarations.identify(schema)
+        return replace(state, key=schema.key, schema=name)
 
     @property
     def pending(self) -> bool:
@@ -80,13 +161,15 @@ class StagedTable:
     @property
     def changed(self) -> bool:
         moved = self.stream is not None and self.stream != self.state.stream
-        return self.created or self.dropped or moved or bool(self.operations)
+        return self.created or self.dropped or moved or self.renamed or bool(self.operations)
 
     @property
     def redefined(self) -> bool:
         """Whether there is one table more or less, or one that follows from another query."""
-        if self.created or self.dropped or self.stream is None:
-            return self.created or self.dropped
+        if self.created or self.dropped or self.altered or self.renamed:
+            return True
+        if self.stream is None:
+            return False
         return self.state.stream is None or self.stream.definition != self.state.stream.definition
 
     @property
@@ -94,12 +177,28 @@ class StagedTable:
         """Whether what changes is what the table is, and not what is in it. A refresh that moves a
         frontier alone is about what is in it."""
         if self.dropped or self.operations:
-            return self.dropped
+            return self.dropped or all(isinstance(one, SchemaChange) for one in self.operations)
         refreshed = self.stream is not None and self.stream.refreshed == PUBLISHING
         return self.created or not refreshed
 
     def add(self, operation: Operation) -> None:
+        target = self.target
         self.operations.append(operation)
+        self.targets.append(target)
+
+    def add_derived(self, operation: Operation) -> None:
+        """Stage what follows from operations; it is found anew when the base moves."""
+        self.current()
+        if self.own is None:
+            self.own = len(self.operations)
+        self.add(operation)
+
+    def forget_derived(self) -> None:
+        """Go back to what was asked for."""
+        if self.own is not None:
+            del self.operations[self.own :], self.targets[self.own :]
+            self.own = self._current = None
+            self.applied, self.counts = 0, Counts()
 
     def open_append(self) -> Append | None:
         """The last operation, when it is an append that more rows can still be added to."""
@@ -122,12 +221,13 @@ class StagedTable:
             dataset = self.latest()
             while self.pending:
                 hit("stage.before_operation")
-                operation = self.operations[self.applied]
+                operation, target = self.operations[self.applied], self.targets[self.applied]
                 unread = isinstance(operation, Overwrite) or (
-                    isinstance(operation, Append) and not self.state.key
+                    isinstance(operation, Append) and not target.schema.key
                 )
                 with self.files.reading(self.state, trusting=unread or self.created):
-                    dataset = operation.apply(self.files, self.target, dataset, self.counts)
+                    dataset = operation.apply(self.files, target, dataset, self.counts)
+                self._refuse_other_split(operation)
                 self.applied += 1
                 self._current = dataset
                 hit("stage.after_operation")
@@ -142,48 +242,130 @@ class StagedTable:
 
     def write(self) -> None:
         """Do the part of staging that is not done again when the base moves."""
+        if self.altered:
+            return
         for operation in self.operations[self.applied :]:
             if isinstance(operation, Append | Upsert):
                 operation.write(self.files, self.target, self.files.any_pin(self.state))
 
-    def rebase(
-        self, tables: Tables, operation_id: str, dropped: frozenset[str] = frozenset()
-    ) -> None:
-        """Make the staged state one that follows the given tables, or raise CommitConflict.
+    @property
+    def renamed(self) -> bool:
+        return self.name != self.state.name
 
-        `dropped` are the ids of tables that the same transaction drops: their names are free.
+    def rebase(self, line: Line, operation_id: str, leaving: frozenset[str] = frozenset()) -> None:
+        """Make the staged state one that follows the given line, or raise CommitConflict.
+
+        `leaving` are the ids of tables that the same transaction drops or renames: their names are
+        free.
         """
+        self._operation_id = operation_id
+        if self.created or self.renamed:
+            holder = line.tables.find(self.name)
+            if holder is not None and holder.id not in {*leaving, self.state.id}:
+                raise self._conflict(holder, "created")
         if self.created:
-            holder = tables.find(self.state.name)
-            if holder is not None and holder.id not in dropped:
-                raise self._conflict(holder, operation_id, "created")
             return
-        found = tables.same(self.state)
+        found = line.tables.same(self.origin)
         if found is None:
-            raise self._conflict(None, operation_id, "dropped")
+            raise self._conflict(None, "dropped")
         if found == self.state:
             return
-        if self.stream is not None and found.stream != self.state.stream:
+        if self.stream is not None and found.stream != self.origin.stream:
             # What was staged follows from where the stream table stood.
-            raise self._conflict(found, operation_id, "refreshed or altered")
-        if found.changed != self.state.changed:
-            survives = all(operation.survives_data_changes for operation in self.operations)
-            if self.dropped or not survives:
-                raise self._conflict(found, operation_id, "changed")
-        if found.pin != self.state.pin:
-            self._move_to(found, operation_id)
+            raise self._conflict(found, "refreshed or altered")
+        if self.renamed and found.name not in (self.state.name, self.name):
+            raise self._conflict(found, "renamed")
+        if found.schema != self.state.schema:
+            self._follow_schema(found)
+        moved = found.pin != self.state.pin
+        if moved:
+            self._renumber_own(found)
+        if found.changed != self.origin.changed:
+            self._refuse_changed(line, found)
+        if moved:
+            self.opened = None
+            self._current = None
+            self.applied = 0
+            self.counts = Counts()
+        if not self.renamed:
+            self.name = found.name
         self.state = found
 
-    def _move_to(self, found: TableState, operation_id: str) -> None:
-        if found.key != self.state.key:
-            raise self._conflict(found, operation_id, "given another key")
-        self.opened = None
-        self._current = None
-        self.applied = 0
-        self.counts = Counts()
+    def _follow_schema(self, found: TableState) -> None:
+        """Go on with the columns that another commit gave the table, if nothing is lost by it."""
+        old, new = self._first.schema, self.files.schema(found, self.files.read(found))
+        labels = None if self.altered else labels_after(old, new)
+        if labels is None:
+            raise self._conflict(found, "altered")
+        self._first = Target(found.name, found.id, new)
+        self.targets = [self._first for _ in self.targets]
+        for operation in self.operations:
+            operation.follow(self._first, labels)
 
-    def change(self, version: int, kind: Kind) -> TableChange:
-        """What publishing this table at a version would do to it."""
+    def _refuse_changed(self, line: Line, found: TableState) -> None:
+        """CommitConflict when what others did to the table is in the way of what is staged."""
+        survives = all(operation.survives_data_changes for operation in self.operations)
+        if self.dropped or not survives:
+            raise self._conflict(found, "changed")
+        try:
+            with self.files.reading(found, trusting=True):
+                touch = self._first_touch(line, found)
+        except (SnapshotExpired, CorruptObject) as error:
+            # Nobody can tell any more which rows they were.
+            raise self._conflict(found, "changed") from error
+        if touch is not None:
+            raise row_conflict(self.files, self.origin, found, touch, self._operation_id)
+
+    def _first_touch(self, line: Line, found: TableState) -> Touch | None:
+        """Which commit since the origin touched rows that are updated or deleted here."""
+        changed = [rows for _, rows in self._found_rows()]
+        if not changed:
+            return None
+        dataset = self.files.read(found)
+        away = [rows.out_of_place(self.files, found.id, dataset) for rows in changed]
+        row_ids: Addresses = np.unique(np.concatenate(away))
+        if not len(row_ids):
+            return None
+        return first_touch(self.files, line, self.origin, found, row_ids)
+
+    def _found_rows(self) -> list[tuple[int, FoundRows]]:
+        """The rows that operations found, with the number of each operation."""
+        return [
+            (number, operation.rows)
+            for number, operation in enumerate(self.operations)
+            if isinstance(operation, Mutation | Replacement)
+        ]
+
+    def _renumber_own(self, found: TableState) -> None:
+        """Let operations know which ids the rows have, on top of another base, that the transaction
+        itself added."""
+        if self._splits is None:
+            self._splits = [_split(operation) for operation in self.operations]
+        rows = self._found_rows()
+        if not rows or rows[-1][0] == len(rows) - 1:
+            # Nothing comes before them that adds rows.
+            return
+        own_from = next_row_id(self.files.read(self.origin))
+        shift = next_row_id(self.files.read(found)) - own_from
+        for _, one in rows:
+            one.follow(own_from, shift)
+
+    def _refuse_other_split(self, operation: Operation) -> None:
+        """CommitConflict when rows that the transaction added and then changed cannot be found,
+        because other rows than before were added on top of this base."""
+        before = self._splits
+        if before is None or _split(operation) in before[self.applied : self.applied + 1]:
+            return
+        if any(number > self.applied and rows.has_own for number, rows in self._found_rows()):
+            raise self._conflict(self.state, "changed")
+
+    def rehearse(self, change: SchemaChange) -> None:
+        """Let the table look as after an alteration, without rows, and write nothing."""
+        self.add(change)
+        self._current, self.applied = rehearse(change.after), len(self.operations)
+
+    def change(self, version: int, kind: Kind, *, durable: bool = False) -> TableChange:
+        """What publishing this table at a version would do to it; `durable` when it is to be."""
         before = None if self.created else self.state
         if self.dropped:
             return TableChange(before, None, deleted=self.state.rows)
@@ -196,6 +378,7 @@ class StagedTable:
             stream=self.state.stream if self.stream is None else self.stream_at(version),
             pruned=max(self.state.pruned, self.pruned),
         )
+        after = self._labelled(after, durable=durable)
         if dataset is not None:
             after = replace(
                 after,
@@ -217,20 +400,11 @@ class StagedTable:
             return replace(self.stream, refreshed=version)
         return self.stream
 
-    def _conflict(self, found: TableState | None, operation_id: str, what: str) -> CommitConflict:
-        expected = 0 if self.created else self.state.changed
-        actual = found.changed if found else None
-        read = f"read it as of version {expected}" if expected else "read that it did not exist"
-        now = "it was dropped" if found is None else f"it is now at version {actual}"
-        return CommitConflict(
-            f"Table {self.state.name!r} was {what} by another commit: this transaction {read}, and "
-            f"{now}. Nothing was written.",
-            Advice(
-                "Run the transaction again, or use lake.run(...), which retries.",
-                "Run the command again.",
-            ),
-            table=self.state.name,
-            expected=expected,
-            actual=actual,
-            operation_id=operation_id,
-        )
+    def _conflict(self, found: TableState | None, what: str) -> CommitConflict:
+        expected = 0 if self.created else self.origin.changed
+        return table_conflict(self.origin.name, expected, found, what, self._operation_id)
+
+
+def _split(operation: Operation) -> bytes:
+    split: bytes = getattr(operation, "split", b"")
+    return split

@@ -6,22 +6,28 @@ publishing all of them makes. Nothing here is visible to anybody else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tidelock.errors import (
     CorruptObject,
     InvalidOption,
     TableExists,
     TableNotFound,
 )
+from tidelock.model.alterations import AddRule, DropRule
 from tidelock.model.commit import Kind, TableChange, Tables, TableState, with_frontiers
 from tidelock.model.names import fold, is_hidden
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import StreamState
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.objects import layout
 from tidelock.store.objects.parallel import Together
 from tidelock.store.rows.refusals import stream_written
+from tidelock.store.schema.change import numbered
 from tidelock.store.staging.rehearsal import rehearse
-from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.staging.staged_table import DefaultsOf, StagedTable, no_defaults
 from tidelock.store.tables.datasets import FIRST_PIN, TableFiles
 from tidelock.store.upkeep.survivors import surviving_schema
 
@@ -29,8 +35,17 @@ from tidelock.store.upkeep.survivors import surviving_schema
 class StagedTables:
     """Owns the tables that one transaction has touched."""
 
-    def __init__(self, files: TableFiles, head: Head, together: Together) -> None:
+    def __init__(
+        self,
+        files: TableFiles,
+        head: Head,
+        together: Together,
+        defaults_of: DefaultsOf = no_defaults,
+    ) -> None:
         self._files = files
+        self.defaults_of = defaults_of
+        self.rehearsed = False
+        """Whether it is only to be seen how the tables would look."""
         self._head = head
         self._together = together
         self._staged: dict[str, StagedTable] = {}
@@ -56,7 +71,7 @@ class StagedTables:
             return known
         if known is None:
             raise self.unknown(name)
-        return self._add(StagedTable(self._files, known))
+        return self._add(StagedTable(self._files, known, defaults_of=self.defaults_of))
 
     def stage_by_hand(self, name: str) -> StagedTable:
         """As `stage`, for a user: the rows of stream tables are not changed by hand."""
@@ -65,25 +80,55 @@ class StagedTables:
             raise stream_written(staged.state.name)
         return staged
 
+    def stage_to_alter(self, name: str, alterations: Sequence[object]) -> StagedTable:
+        """As `stage_by_hand`; rules may also come to the result of a query, and be dropped."""
+        if not all(isinstance(one, AddRule | DropRule) for one in alterations) or is_hidden(name):
+            return self.stage_by_hand(name)
+        return self.stage(name)
+
+    def following(self, state: TableState) -> StagedTable:
+        """A table of the head, to stage on it what follows from operations on others."""
+        staged = self._staged.get(state.id)
+        if staged is None or not staged.changed:
+            staged = self._add(StagedTable(self._files, state))
+        return staged
+
+    def forget_derived(self) -> None:
+        """Go back to what was asked for."""
+        for staged in self._staged.values():
+            staged.forget_derived()
+
     def create(
         self,
         name: str,
         schema: TableSchema,
         stream: StreamState | None = None,
-        *,
-        rehearsed: bool = False,
     ) -> StagedTable:
-        """A new, empty table; `rehearsed`: it is only to be seen how it would look."""
+        """A new, empty table."""
         self._refuse_existing(name)
-        return self._create(name, schema, stream, rehearsed)
+        # What an engine has to compute is computed now, so that it is known to fit.
+        self.defaults_of(schema, name)
+        return self._create(name, schema, stream)
 
     def drop(self, staged: StagedTable) -> None:
         if staged.created:
             del self._staged[staged.state.id]
-            del self._by_name[fold(staged.state.name)]
+            del self._by_name[fold(staged.name)]
         else:
             staged.operations.clear()
+            staged.targets.clear()
+            staged.name = staged.state.name
             staged.dropped = True
+
+    def rename(self, staged: StagedTable, name: str) -> None:
+        """Give a table another name."""
+        if fold(name) != fold(staged.name):
+            self._refuse_existing(name)
+        del self._by_name[fold(staged.name)]
+        if staged.created:
+            staged.state = replace(staged.state, name=name)
+        staged.name = name
+        self._by_name[fold(name)] = staged
 
     def replacing_lost(self, staged: StagedTable) -> StagedTable:
         """The table, or one of the same columns in its place if its pin is lost.
@@ -98,7 +143,7 @@ class StagedTables:
             if schema is None:
                 raise
             self.drop(staged)
-            return self._create(staged.state.name, schema, None, False)
+            return self._create(staged.name, schema, None)
         return staged
 
     def changed(self) -> list[StagedTable]:
@@ -125,38 +170,52 @@ class StagedTables:
             return "retention"
         return "schema" if changed and all(staged.only_defined for staged in changed) else "data"
 
-    def rebase(self, tables: Tables, version: int, operation_id: str) -> tuple[TableChange, ...]:
-        """The changes that publishing on top of these tables makes, or CommitConflict."""
+    def follow(self, line: Line, operation_id: str) -> None:
+        """Make what is staged follow this line, or raise CommitConflict."""
         changed = self.changed()
-        dropped = frozenset(staged.state.id for staged in changed if staged.dropped)
+        leaving = frozenset(
+            staged.state.id for staged in changed if staged.dropped or staged.renamed
+        )
         for staged in changed:
-            staged.rebase(tables, operation_id, dropped)
+            staged.rebase(line, operation_id, leaving)
+
+    def rebase(self, line: Line, operation_id: str) -> tuple[TableChange, ...]:
+        """The changes that publishing on top of a line makes, or CommitConflict."""
+        self.follow(line, operation_id)
+        return self.changes(line)
+
+    def changes(self, line: Line) -> tuple[TableChange, ...]:
+        """The changes that publishing on top of a line makes that is followed."""
+        changed = self.changed()
         self._together.map(StagedTable.current, [staged for staged in changed if staged.pending])
         kind = self.kind()
-        return with_frontiers(tuple(staged.change(version, kind) for staged in changed))
+        version = line.next_version
+        changes = tuple(staged.change(version, kind, durable=True) for staged in changed)
+        return with_frontiers(changes)
 
     @property
     def redefined(self) -> bool:
         """Whether other tables are there afterwards, or tables that mean something else."""
         return any(staged.redefined for staged in self.changed())
 
-    def _create(
-        self, name: str, schema: TableSchema, stream: StreamState | None, rehearsed: bool
-    ) -> StagedTable:
+    def _create(self, name: str, schema: TableSchema, stream: StreamState | None) -> StagedTable:
+        schema = numbered(schema)
         state = TableState(name, layout.new_id(name), FIRST_PIN, 0, 0, schema.key, stream)
-        opened = rehearse(schema) if rehearsed else None
-        return self._add(StagedTable(self._files, state, opened, schema))
+        opened = rehearse(schema) if self.rehearsed else None
+        return self._add(
+            StagedTable(self._files, state, opened, schema, defaults_of=self.defaults_of)
+        )
 
     def _add(self, staged: StagedTable) -> StagedTable:
         self._staged[staged.state.id] = staged
-        self._by_name[fold(staged.state.name)] = staged
+        self._by_name[fold(staged.name)] = staged
         return staged
 
     def _refuse_existing(self, name: str) -> None:
         known = self.find(name)
         if known is None:
             return
-        there = (known.state if isinstance(known, StagedTable) else known).name
+        there = known.name
         alike = "" if there == name else f", and {name!r} is the same name in another case"
         raise TableExists(
             f"The table {there!r} exists{alike}. Drop it first, or choose another name.",

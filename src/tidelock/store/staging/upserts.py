@@ -8,12 +8,14 @@ so in every fragment those that replace others come first; the rest gets fresh i
                     rows replace others, and not the first ones, is written again
 
 Both match their keys again when they are applied to another pin, and write again only what has to
-be in another order there.
+be in another order there. Which of its rows replace others is an upsert's `split`: while it is the
+same, the others are given ids in the same order.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -27,7 +29,9 @@ from lance.fragment import FragmentMetadata
 from tidelock.store.lookup.by_key import Match, match_keys
 from tidelock.store.lookup.wanted_keys import StagedKeys
 from tidelock.store.rows.checks import last_of_each
-from tidelock.store.staging.operations import Counts, Target, added_fragments, read_fragments
+from tidelock.store.schema.labels import relabelled
+from tidelock.store.staging.counts import Counts, Labels, Target
+from tidelock.store.staging.operations import added_fragments, read_fragments
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset, with_row_ids
 
@@ -48,6 +52,7 @@ class Upsert:
     size_bytes: int = 0
     superseded: int = 0
     """How many rows another one replaced before they reached the table."""
+    split: bytes = b""
     _written: tuple[Mask | None, list[FragmentMetadata]] | None = None
     """What was written: which rows came first, or None if all are as they came."""
     _staged: tuple[Dataset, list[int]] | None = None
@@ -75,6 +80,7 @@ class Upsert:
             lambda: self.write(files, target, base) if files.together.far else None,
         )
         replaced, row_ids = _by_row(match, rows.num_rows)
+        self.split = split_of(np.flatnonzero(replaced))
         fragments = with_row_ids(self._write(files, base, rows, replaced), row_ids)
         counts.updated += len(match) + self.superseded
         counts.inserted += rows.num_rows - len(match)
@@ -84,6 +90,12 @@ class Upsert:
             self._written = (None, fragments)
             self.tables = []
         return result
+
+    def follow(self, target: Target, labels: Labels) -> None:
+        if self._staged is not None:
+            self.tables, self._staged = [read_fragments(*self._staged)], None
+        self.tables = [relabelled(rows, labels, target.schema) for rows in self.tables]
+        self._written = None
 
     def _rows(self, target: Target) -> pa.Table:
         if self._staged is not None:
@@ -117,6 +129,7 @@ class StagedUpsert:
 
     fragments: list[FragmentMetadata]
     survives_data_changes: bool = True
+    split: bytes = b""
     _reordered: dict[int, tuple[Mask, list[FragmentMetadata]]] = field(default_factory=dict)
     """Fragments that were written again, by number: which rows came first, and as what."""
 
@@ -126,6 +139,7 @@ class StagedUpsert:
         keys = StagedKeys(dataset, tuple(own), target.key)
         rows = keys.rows
         match = match_keys(base, keys)
+        self.split = split_of(np.sort(match.positions))
         counts.updated += len(match)
         counts.inserted += rows - len(match)
         if not len(match):
@@ -141,6 +155,10 @@ class StagedUpsert:
             fragments.extend(with_row_ids(written, row_ids[taken : taken + count]))
             taken += count
         return files.replace_rows(target.id, base, match.addresses, fragments)
+
+    def follow(self, target: Target, labels: Labels) -> None:
+        """Fragments know their columns by id; those in another order are written again."""
+        self._reordered.clear()
 
     def _in_order(
         self, files: TableFiles, dataset: Dataset, number: int, fragment_id: int, replaced: Mask
@@ -160,6 +178,12 @@ class StagedUpsert:
             known = (replaced, files.write(dataset, rows))
             self._reordered[number] = known
         return known[1]
+
+
+def split_of(places: npt.NDArray[np.int64]) -> bytes:
+    """What tells two splits apart: which rows replace others, by their places in ascending order.
+    Short, because there may be many of them."""
+    return hashlib.blake2b(places.tobytes(), digest_size=16).digest()
 
 
 def without_ids(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:

@@ -21,8 +21,9 @@ from tidelock.model.commit import BranchRef, TableChange, TableState
 from tidelock.model.names import is_hidden
 from tidelock.store.leases.uses import Use
 from tidelock.store.log.log import Head
+from tidelock.store.log.table_changes import named_changes
 from tidelock.store.parts import Parts
-from tidelock.store.tables.changes import VERSION, WEIGHT, diff_batches, named_changes
+from tidelock.store.tables.changes import VERSION, WEIGHT, diff_batches
 from tidelock.store.tables.fragments import Dataset
 
 COMPARED_ROWS_MAX = 1_000_000
@@ -54,10 +55,15 @@ def change_reader(
     held = _Held()
     last_changes = {change.table_id: version for version, change in reversed(found)}
     store.hold_versions(held, _uses(head.branch, last_changes, since))
-    schema = _shown(store.files.read(newest).schema)
+    shown = store.files.read(newest)
+    schema = _shown(shown.schema)
     _refuse_replaced(store, newest, schema, found)
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    given = pa.schema([*(one.with_nullable(True) for one in schema), WEIGHT, VERSION])
+    unaltered = not any(_is_altered(change) for _, change in found)
+    given = pa.schema([*schema, WEIGHT, VERSION]) if unaltered else given
+
+    def changes() -> Iterator[pa.RecordBatch]:
         for version, change in reversed(found):
             try:
                 before, after = _pins(store, change)
@@ -65,11 +71,20 @@ def change_reader(
                 raise _expired(store, table, found) from error
             with store.files.reading(change.before, change.after):
                 read = store.files.reader(change.table_id)
-                rows = diff_batches(read, before, after, version, schema.names)
-                yield from without_pairs(rows) if _may_hold_pairs(store, change) else rows
+                # A table that had the name before is another one, with columns of its own.
+                meant = shown if change.table_id == newest.id else None
+                rows = diff_batches(read, before, after, version, schema.names, meant)
+                batches = without_pairs(rows) if _may_hold_pairs(store, change) else rows
+                for batch in batches:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=given)
             store.uses.hold(held, _uses(head.branch, last_changes, version))
 
-    return pa.RecordBatchReader.from_batches(pa.schema([*schema, WEIGHT, VERSION]), batches())
+    return pa.RecordBatchReader.from_batches(given, changes())
+
+
+def _is_altered(change: TableChange) -> bool:
+    before, after = change.before, change.after
+    return before is not None and after is not None and before.schema != after.schema
 
 
 class _Held:

@@ -4,6 +4,9 @@ Between two pins of one lineage, the rows of added fragments have weight +1, the
 fragments and the rows newly deleted in kept fragments have weight -1. Maintenance commits change
 no row and are skipped. Both pins are readable, so nothing old is reconstructed.
 
+Pins may have other columns than those that are asked for, which are found by their ids: one that a
+pin does not have yet is NULL there, one that was widened since is shown in the wider type.
+
 Law: rows(after) = rows(before) + changes, as multisets. It holds for names too: where no table has
 the name there are no rows, so that dropping a table deletes its rows.
 """
@@ -15,9 +18,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.commit import BranchRef, TableChange
-from tidelock.model.names import fold
-from tidelock.store.log.log import Log
 from tidelock.store.lookup.by_place import take_rows
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.tables.deletions import (
@@ -28,48 +28,10 @@ from tidelock.store.tables.deletions import (
     live_positions,
 )
 from tidelock.store.tables.fragments import Addresses, Dataset, data_file, numbers, projection
+from tidelock.store.tables.labelled import Labelled
 
 WEIGHT = pa.field("_weight", pa.int32(), nullable=False)
 VERSION = pa.field("_version", pa.int64(), nullable=False)
-
-
-def changes_of(
-    log: Log, branch: BranchRef, table_id: str, newest_change: int, since: int
-) -> Iterator[tuple[int, TableChange]]:
-    """The changes of one table after `since`, newest first: one record per change, no others."""
-    version = newest_change
-    while version > since:
-        commit = log.commit_at(branch, version)
-        change = next(change for change in commit.tables if change.table_id == table_id)
-        yield version, change
-        if change.before is None:
-            return
-        version = change.before.changed
-
-
-def named_changes(
-    log: Log, branch: BranchRef, name: str, newest: int, since: int = 0
-) -> Iterator[tuple[int, TableChange]]:
-    """The changes of whichever tables had this name after `since`, up to `newest`, newest first.
-
-    Costs one record per change for as long as one table had the name, and every record of the
-    time before that.
-    """
-    state = log.tables_at(branch, newest).find(name)
-    unread = newest
-    if state is not None:
-        unread = since
-        for version, change in changes_of(log, branch, state.id, state.changed, since):
-            yield version, change
-            if change.before is None:
-                unread = version
-    for commit in log.walk(branch, unread, since + 1):
-        # Newest first: a commit that replaces a table drops the old one, then creates the new one.
-        for change in sorted(commit.tables, key=lambda change: change.before is not None):
-            told = state is not None and change.table_id == state.id
-            maintained = change.after is not None and change.after.changed < commit.version
-            if fold(change.table) == fold(name) and not told and not maintained:
-                yield commit.version, change
 
 
 def diff_batches(
@@ -78,25 +40,35 @@ def diff_batches(
     after: Dataset | None,
     version: int,
     columns: Sequence[str] | None = None,
+    shown: Dataset | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The weighted rows between two pins of one lineage, deletions first.
 
-    `read` gives the bytes of a file of the table.
+    `read` gives the bytes of a file of the table. `shown` is the pin whose columns and names are
+    meant; that after the changes, or else before them, if none is given.
     """
     old = fragments_by_file(before)
     new = fragments_by_file(after)
+    meant = next((one for one in (shown, after, before) if one is not None), None)
+    if meant is None:
+        return
+    then = None if before is None else Labelled.of(before, meant, columns)
+    now = None if after is None else Labelled.of(after, meant, columns)
     for name, fragment_id in old.items():
         assert before is not None
         if name not in new:
-            yield from _weighted(_scan(before, fragment_id, columns), -1, version)
+            assert then is not None
+            yield from _weighted(then.shown(_scan(before, fragment_id, then.names)), -1, version)
         elif after is not None:
             live, gone = newly_deleted(read, before, after, fragment_id)
-            rows = take_rows(before, fragment_id, live, gone, columns)
-            yield from _weighted(rows, -1, version)
+            assert then is not None
+            rows = take_rows(before, fragment_id, live, gone, then.names)
+            yield from _weighted(then.shown(rows), -1, version)
     for name, fragment_id in new.items():
         if name not in old:
             assert after is not None
-            yield from _weighted(_scan(after, fragment_id, columns), 1, version)
+            assert now is not None
+            yield from _weighted(now.shown(_scan(after, fragment_id, now.names)), 1, version)
 
 
 def fragments_by_file(dataset: Dataset | None) -> dict[str, int]:

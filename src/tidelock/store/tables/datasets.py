@@ -34,6 +34,7 @@ from tidelock.store.objects import layout
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.objects.location import Location
 from tidelock.store.objects.parallel import Together
+from tidelock.store.schema.declarations import Declarations
 from tidelock.store.tables.damage import (
     Damage,
     corrupt,
@@ -75,7 +76,9 @@ class TableFiles:
     def __init__(
         self,
         location: Location,
-        durability: str = "process",
+        together: Together,
+        durability: str,
+        declarations: Declarations,
         is_newest: Callable[[TableState], bool] = lambda state: False,
         refuse_unusable: Callable[[], None] = lambda: None,
     ) -> None:
@@ -83,7 +86,8 @@ class TableFiles:
         the handle was closed."""
         self.refuse_unusable = refuse_unusable
         self.location = location
-        self.together = Together(far=location.kind == "s3")
+        self.declarations = declarations
+        self.together = together
         self._is_newest = is_newest
         # Whether what is written is on the disk before it is published.
         self.durable = durability == "fsync" and location.kind == "file"
@@ -92,7 +96,8 @@ class TableFiles:
         """With their schemas, which Lance makes anew whenever it is asked."""
         self._last: dict[str, int] = {}
         """The pin of each table that was opened last."""
-        self._schemas: dict[str, tuple[pa.Schema, TableSchema]] = {}
+        self._schemas: dict[str, TableSchema] = {}
+        """Of tables that are as they were created."""
         self._plain: dict[str, bool] = {}
         """Whether the manifests of a table are always written alike."""
         self.sums = Sums(location.table_objects(durability))
@@ -266,8 +271,9 @@ class TableFiles:
         hit("table.after_commit")
         if self.durable:
             self._sync_version(table_id, base, dataset)
-        # No operation changes the columns of a table.
-        self._remember(table_id, dataset, self.arrow_schema(table_id, base))
+        altered = isinstance(operation, Operation.Merge | Operation.Project)
+        schema = dataset.schema if altered else self.arrow_schema(table_id, base)
+        self._remember(table_id, dataset, schema)
         return dataset
 
     def _finish_sums(self, table_id: str, operation: Any) -> None:
@@ -286,6 +292,10 @@ class TableFiles:
                 for index in operation.new_indices:
                     self.sums.begin_index(table_id, str(index.uuid), index.fragment_ids)
                 new = [f"_indices/{index.uuid}" for index in operation.new_indices]
+            case Operation.Merge():
+                new = data_files(operation.fragments)
+            case Operation.Project():
+                new = []
             case _:
                 raise BrokenInvariant(f"{operation!r} adds files whose checksums nobody keeps.")
         self.sums.finish(table_id, new)
@@ -350,20 +360,22 @@ class TableFiles:
         known = self._open.get((table_id, dataset.version))
         return dataset.schema if known is None else known[1]
 
-    def schema(self, table_id: str, dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
-        """The schema of a pin; the object is the same for as long as the table's schema is."""
-        found = self.arrow_schema(table_id, dataset)
-        known = self._schemas.get(table_id)
-        if known is not None and known[1].key == key and known[0].equals(found):
-            return known[1]
-        schema = schema_of(dataset, key)
-        self._schemas[table_id] = (found, schema)
-        return schema
+    def schema(self, state: TableState, dataset: Dataset) -> TableSchema:
+        """The schema of a table in a snapshot, whose pin is open. The object is the same for as
+        long as the schema is."""
+        if state.schema:
+            return self.declarations.read(state.schema)
+        known = self._schemas.get(state.id)
+        if known is None:
+            # Its columns are those that it was created with, at every pin.
+            known = self._schemas[state.id] = schema_of(dataset, state.key)
+        return known
 
     def known_schema(self, state: TableState) -> TableSchema | None:
-        """The schema of a table if this handle has met it; it is the same at every pin."""
-        known = self._schemas.get(state.id)
-        return known[1] if known is not None and known[1].key == state.key else None
+        """The schema of a table if this handle has met it."""
+        if state.schema:
+            return self.declarations.read(state.schema)
+        return self._schemas.get(state.id)
 
     def forget(self, table_id: str) -> None:
         """Drop cached handles of a table whose files were swept."""
@@ -411,7 +423,12 @@ def manifest_file(version: int) -> str:
 
 
 def schema_of(dataset: Dataset, key: tuple[str, ...]) -> TableSchema:
-    columns = tuple(Column(field.name, field.type, field.nullable) for field in dataset.schema)
+    """The schema that the pin of a table without a declaration tells."""
+    ids = [field.id() for field in dataset.lance_schema.fields()]
+    columns = tuple(
+        Column(field.name, field.type, field.nullable, id)
+        for field, id in zip(dataset.schema, ids, strict=True)
+    )
     return TableSchema(columns, key)
 
 

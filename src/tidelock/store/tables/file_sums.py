@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from tidelock.errors import ObjectMissing
@@ -38,17 +38,18 @@ from tidelock.store.objects.local import LocalObjects
 from tidelock.store.objects.location import locate
 from tidelock.store.objects.parallel import in_parallel, submit
 from tidelock.store.objects.records import decode, encode
-from tidelock.store.objects.remote import ObstoreObjects
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
+
+    from tidelock.store.objects.remote import ObstoreObjects
 
 FOLDER = "_sums"
 THREADS = 64
 """So many tables are staged side by side, of which each waits for its own."""
 REMEMBERED_MAX = 4096
 
-TableObjects = LocalObjects | ObstoreObjects
+TableObjects: TypeAlias = "LocalObjects | ObstoreObjects"
 
 _NAMED_DATA = re.compile(r"data/.+-([0-9a-f]{8})\.lance")
 _NAMED_DELETIONS = re.compile(r"_deletions/[0-9]+-[0-9]+-([0-9]+)\.[a-z]+")

@@ -20,11 +20,10 @@ garbage is gone and some is left; the next run finds the rest.
 from __future__ import annotations
 
 import re
-import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -32,29 +31,24 @@ import lance
 
 from tidelock.errors import (
     BranchDeleted,
-    CorruptObject,
     LeaseLost,
-    ObjectMissing,
     SnapshotExpired,
     StoreError,
     StoreFull,
     TidelockError,
-    VersionNotFound,
 )
-from tidelock.model.commit import BranchRef, TableState
 from tidelock.store.leases.leases import Held, Lease, expired, store_now
 from tidelock.store.leases.recovery import heal
 from tidelock.store.objects import layout
 from tidelock.store.objects.disk_space import keep_reserve, use_reserve
-from tidelock.store.objects.entries import entries
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.objects.protocol import ObjectInfo, Objects
-from tidelock.store.objects.records import decode
 from tidelock.store.parts import Parts
 from tidelock.store.tables.datasets import FIRST_PIN, manifest_file
 from tidelock.store.tables.file_sums import summed_path
 from tidelock.store.tables.fragments import Dataset, fragment_files
 from tidelock.store.tables.indexes import index_segments
+from tidelock.store.upkeep.announcements import announced
 from tidelock.store.upkeep.inventory import Finding
 from tidelock.store.upkeep.marks import Marks, leases, mark
 from tidelock.store.upkeep.sweep import sweep_objects
@@ -134,7 +128,7 @@ def _collect(
     if not dry_run:
         heal(store)
         store.keeper.renew_all()
-    with _announced(store, dry_run) as announced:
+    with announced(store, dry_run) as held:
         moment = store.clock.now() if dry_run else store_now(store.objects)
         listed, failed = _list_files(store)
         cutoff, dead = _cutoff(store, moment - older_than, moment)
@@ -143,7 +137,7 @@ def _collect(
         marks = mark(store, cutoff, versions, moment)
         tell = _Progress(progress, len(listed))
         plans = _plan_all(store, listed, marks, cutoff, tell)
-        swept = [*failed, *(plans if announced is None else _sweep_all(store, plans, announced))]
+        swept = [*failed, *(plans if held is None else _sweep_all(store, plans, held))]
         objects = sweep_objects(store, cutoff, moment, dry_run)
     if not dry_run:
         if store.location.kind == "file":
@@ -169,46 +163,6 @@ class _Progress:
             self._done += 1
             if self._told is not None:
                 self._told(self._done, self._total)
-
-
-@dataclass(frozen=True, slots=True)
-class _Collection:
-    lease_seconds: float
-    format: int = 1
-
-
-@contextmanager
-def _announced(store: Parts, dry_run: bool) -> Iterator[Held | None]:
-    """Say that a collection runs: a reader that names an old commit now checks that it is still
-    there."""
-    if dry_run:
-        yield None
-        return
-    key = f"{layout.COLLECTIONS}/{secrets.token_hex(8)}.json"
-    content = _Collection(store.lease_seconds)
-    held = Held(key, store.lease_seconds, lambda: content, final=True)
-    store.keeper.hold(held)
-    try:
-        yield held
-    finally:
-        # What cannot be removed expires.
-        with suppress(StoreError):
-            store.keeper.release(held)
-
-
-def collection_runs(store: Parts) -> bool:
-    infos = entries(store.objects, layout.COLLECTIONS)
-    now = store.clock.now()
-    return any(not expired(info, _announced_seconds(store, info), now) for info in infos)
-
-
-def _announced_seconds(store: Parts, info: ObjectInfo) -> float:
-    try:
-        return decode(store.objects.get(info.key), _Collection, info.key).lease_seconds
-    except ObjectMissing:
-        return 0.0
-    except CorruptObject:
-        return store.lease_seconds
 
 
 def _list_files(store: Parts) -> tuple[dict[str, list[ObjectInfo]], list[_Doomed]]:
@@ -418,29 +372,3 @@ def _delete(store: Parts, objects: Objects, doomed: Sequence[ObjectInfo], announ
     for keys in (manifests, others):
         parts = [keys[at : at + DELETED_AT_ONCE] for at in range(0, len(keys), DELETED_AT_ONCE)]
         store.together.map(delete, parts)
-
-
-def check_readable(store: Parts, branch: BranchRef, version: int) -> None:
-    """SnapshotExpired unless every pin of a version can be opened."""
-
-    def check(state: TableState) -> None:
-        try:
-            store.files.forget(state.id)
-            store.files.open(state.id, state.pin)
-        except SnapshotExpired as error:
-            raise SnapshotExpired(
-                f"Version {version} is no longer readable: the data of {state.name!r} was "
-                "removed by garbage collection.",
-                table=state.name,
-                version=version,
-            ) from error
-
-    try:
-        tables = store.log.tables_at(branch, version)
-    except VersionNotFound as error:
-        raise SnapshotExpired(
-            f"Version {version} is no longer readable: branch {branch.name!r} was deleted, and "
-            "garbage collection has removed its log.",
-            version=version,
-        ) from error
-    store.together.map(check, tables.states())

@@ -16,6 +16,7 @@ Owns: what each kind of object endangers when it is damaged, and so what is to b
     collection      nobody for longer than a lease           it is waited for that long
     mirror          knowing whose Lance's HEAD is            HEAD counts as foreign
     definition      a stream table's next refresh            that stops and names it
+    declaration     knowing the rules of a table             using that table stops and names it
     attempt, post   nothing                                  they are passed over
     sink            what it sends next                       that sink stops and names it
 
@@ -91,6 +92,11 @@ KINDS = (
         "definition",
         r"definitions/[^/]+\.json",
         "Restore it; or define its stream table again, which `tidelock stream list` names.",
+    ),
+    _Kind(
+        "declaration",
+        r"schemas/[^/]+\.json",
+        "Restore it from a copy. The table that has it can be dropped.",
     ),
     _Kind("attempt", r"attempts/[^/]+/[^/]+/[^/]+\.json", f"It does no harm. {_MENDED}"),
     _Kind("post", r"posts/[^/]+/[0-9]+\.json", f"It does no harm. {_MENDED}"),

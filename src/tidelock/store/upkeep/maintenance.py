@@ -1,6 +1,7 @@
 """Maintenance: commits that change pins and no row.
 
-Owns: folding small fragments, compaction, and the upkeep of key indexes. Rows keep their ids.
+Owns: folding small fragments, compaction, and the upkeep of indexes: of the key, and of the columns
+by which rules look for rows. Rows keep their ids.
 Invariants: the rows of a table are the same multiset before and after; a maintenance commit never
 makes a writer's commit fail, and writers never starve it: rows that were deleted from a fragment
 while it was being rewritten are deleted from the new one when it is published.
@@ -23,20 +24,23 @@ import numpy as np
 from lance.fragment import FragmentMetadata
 
 from tidelock.errors import CommitConflict
-from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
+from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
+from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
-from tidelock.store.staging.operations import Counts, Operation, Target
+from tidelock.store.staging.counts import ByColumnId, Counts, Target
+from tidelock.store.staging.operations import Operation
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
 from tidelock.store.tables.changes import live_row_ids
 from tidelock.store.tables.damage import is_failure
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset, data_file, with_plain_paths
-from tidelock.store.tables.indexes import index_segments
+from tidelock.store.tables.indexes import IndexSegment, index_segments
+from tidelock.store.tables.labelled import column_ids
 from tidelock.store.tables.lance_writer import ROWS_PER_FILE_MAX
 from tidelock.store.upkeep.fold_plan import (
     INDEX_ROWS_MIN,
@@ -65,7 +69,7 @@ CLAIM_SECONDS_NEAR = 0.02
 
 
 @dataclass
-class Compaction:
+class Compaction(ByColumnId):
     """Put rewritten fragments in the place of the old ones."""
 
     groups: list[Rewritten]
@@ -131,12 +135,13 @@ def _delete_stale(
 
 
 @dataclass
-class IndexSegments:
-    """Add a segment to the key index, in the place of those that it replaces."""
+class IndexSegments(ByColumnId):
+    """Add segments to indexes, in the place of those that they replace."""
 
     added: list[lance.Index]
     replaced: list[str]
     covered: dict[str, int]
+    columns: tuple[str, ...]
     survives_data_changes: bool = True
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
@@ -173,9 +178,9 @@ class Maintenance:
         self.staged = staged
         self._footing = store.lease.begin_work(self, head)
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        self.staged.rebase(tables, "maintenance")
-        return (self.staged.change(version, "maintenance"),)
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
+        self.staged.rebase(line, "maintenance")
+        return (self.staged.change(line.next_version, "maintenance"),)
 
     def check(self) -> None:
         self._store.lease.check(self._footing)
@@ -202,7 +207,7 @@ class Maintenance:
                 if far:
                     # Staged here, so that nobody who commits meanwhile waits for it.
                     newest = self._store.log.known(self.head.branch)
-                    self.staged.rebase(newest.tables, "maintenance")
+                    self.staged.rebase(Line.up_to(self._store.log, newest), "maintenance")
                     self.staged.current()
                 return publisher.publish(pending)
         except CommitConflict as error:
@@ -237,7 +242,7 @@ class Maintainer:
             try:
                 due = _fold_due(dataset, rivals)
                 due = due or (written[state.id] >= LOOK_ROWS and self._may_be_indexed(state))
-                due = due or (not self._store.together.far and _index_due(dataset, state))
+                due = due or (not self._store.together.far and self._index_due(dataset, state))
             except BaseException as error:
                 if not is_failure(error):
                     raise
@@ -253,7 +258,19 @@ class Maintainer:
 
     def _may_be_indexed(self, state: TableState) -> bool:
         """Whether it is worth asking if a table's index is to grow, where that takes a request."""
-        return self._store.together.far and _is_indexed(state)
+        return self._store.together.far and self._is_indexed(state)
+
+    def _is_indexed(self, state: TableState) -> bool:
+        return state.rows >= INDEX_ROWS_MIN and bool(indexed_columns(self._store.files, state))
+
+    def _index_due(self, dataset: Dataset, state: TableState) -> bool:
+        if not self._is_indexed(state):
+            return False
+        sizes, known = fragment_sizes(dataset), index_segments(dataset)
+        return any(
+            plan_segment(sizes, _covering(known, sizes, column))[0]
+            for column in indexed_columns(self._store.files, state)
+        )
 
     def _catch_up(self, branch: BranchRef, state: TableState) -> None:
         try:
@@ -305,15 +322,15 @@ class Maintainer:
             return work.publish(Compaction(groups), f"compact {count} fragments")
 
     def index(self, branch: BranchRef, name: str, rows_min: int | None = None) -> Commit | None:
-        """Bring a table's key index up to date, if enough rows lie outside it."""
+        """Bring a table's indexes up to date, if enough rows lie outside of them."""
         with self._work(branch, name) as work:
-            key = work.staged.state.looked_up if work else ()
-            if work is None or not key:
+            columns = indexed_columns(self._store.files, work.staged.state) if work else ()
+            if work is None or not columns:
                 return None
-            operation = build_segments(work.staged.base, key, rows_min)
+            operation = build_segments(work.staged.base, columns, rows_min)
             if operation is None:
                 return None
-            return work.publish(operation, f"index {', '.join(key)}")
+            return work.publish(operation, f"index {', '.join(operation.columns)}")
 
     @contextmanager
     def _work(self, branch: BranchRef, name: str) -> Iterator[Maintenance | None]:
@@ -348,15 +365,14 @@ def _fold_due(dataset: Dataset, shared: int) -> bool:
     return fold_is_due([_size(fragment.metadata) for fragment in fragments], bool(shared))
 
 
-def _is_indexed(state: TableState) -> bool:
-    return bool(state.looked_up) and state.rows >= INDEX_ROWS_MIN
-
-
-def _index_due(dataset: Dataset, state: TableState) -> bool:
-    if not _is_indexed(state):
-        return False
-    segments = segments_of(dataset, state.looked_up[0])
-    return bool(plan_segment(fragment_sizes(dataset), segments)[0])
+def indexed_columns(files: TableFiles, state: TableState) -> tuple[str, ...]:
+    """The columns of a table by which rows are found: of its key, and of rules that compare rows.
+    What others refer to is its key, or is unique."""
+    if not state.schema:
+        return state.looked_up
+    schema = files.declarations.read(state.schema)
+    ids = [one for rule in schema.rules if rule.kind != "check" for one in rule.columns]
+    return tuple(dict.fromkeys([*state.looked_up, *schema.labels(ids)]))
 
 
 def fragment_sizes(dataset: Dataset) -> list[FragmentSize]:
@@ -371,7 +387,7 @@ def _size(fragment: FragmentMetadata) -> FragmentSize:
 
 
 def _segments(dataset: Dataset) -> list[lance.Index]:
-    """The segments of the key index in the form in which Lance takes them out."""
+    """The segments of our indexes in the form in which Lance takes them out."""
     return [
         lance.Index(
             uuid=segment.uuid,
@@ -387,41 +403,52 @@ def _segments(dataset: Dataset) -> list[lance.Index]:
 
 
 def segments_of(dataset: Dataset, column: str) -> list[Segment]:
-    """The segments of one key column's index, with the rows that they cover."""
-    rows = {size.id: size.rows for size in fragment_sizes(dataset)}
+    """The segments of one column's index, with the rows that they cover."""
+    return _covering(index_segments(dataset), fragment_sizes(dataset), column)
+
+
+def _covering(
+    known: Sequence[IndexSegment], sizes: Sequence[FragmentSize], column: str
+) -> list[Segment]:
+    rows = {size.id: size.rows for size in sizes}
     return [
         Segment(
             segment.uuid,
             segment.fragments,
             sum(rows.get(fragment, 0) for fragment in segment.fragments),
         )
-        for segment in index_segments(dataset)
+        for segment in known
         if segment.name.startswith(INDEX_NAME) and segment.column == column
     ]
 
 
 def build_segments(
-    base: Dataset, key: tuple[str, ...], rows_min: int | None = None
+    base: Dataset, columns: tuple[str, ...], rows_min: int | None = None
 ) -> IndexSegments | None:
-    """Build what is missing of the key index: one segment for each key column."""
-    sizes = fragment_sizes(base)
+    """Build what is missing of indexes: one segment for each column."""
+    sizes, known = fragment_sizes(base), index_segments(base)
+    names = {one.column: one.name for one in known if one.name.startswith(INDEX_NAME)}
+    ids = column_ids(base)
+    built: list[str] = []
     added: list[lance.Index] = []
     replaced: list[str] = []
     covered: set[int] = set()
-    for number, column in enumerate(key):
+    for column in columns:
         options = {} if rows_min is None else {"rows_min": rows_min}
-        fragments, uuids = plan_segment(sizes, segments_of(base, column), **options)
+        fragments, uuids = plan_segment(sizes, _covering(known, sizes, column), **options)
         if not fragments:
             continue
         # Of a handle of its own: while Lance builds, the handle cannot be used for anything else.
         index = base.checkout_version(base.version).create_index_uncommitted(
             column,
             "BTREE",
-            name=f"{INDEX_NAME}_{number}",
+            # An index keeps its name, whatever its column was in the key when it was begun.
+            name=names.get(column) or f"{INDEX_NAME}_c{ids[column]}",
             fragment_ids=fragments,
             replace=True,
         )
         added.append(index)
+        built.append(column)
         replaced.extend(uuids)
         covered.update(fragments)
     if not added:
@@ -431,4 +458,4 @@ def build_segments(
         for f in base.get_fragments()
         if f.fragment_id in covered
     }
-    return IndexSegments(added, replaced, paths)
+    return IndexSegments(added, replaced, paths, tuple(built))

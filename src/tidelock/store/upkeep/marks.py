@@ -25,12 +25,12 @@ from tidelock.store.leases.intents import read_intent
 from tidelock.store.leases.leases import Lease, expired
 from tidelock.store.leases.uses import Use
 from tidelock.store.log.clock import published
+from tidelock.store.log.table_changes import changes_of
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries
 from tidelock.store.objects.protocol import ObjectInfo, Objects
 from tidelock.store.objects.records import decode
 from tidelock.store.parts import Parts
-from tidelock.store.tables.changes import changes_of
 
 NEVER = -1e9
 """How many seconds a lease lives that is damaged."""

@@ -1,7 +1,7 @@
 """The mirror: Lance's own HEAD of a table, kept equal to main's pin on request.
 
-Owns: for each mirrored table, which HEAD was made from which pin. Any Lance reader can then open
-the table plainly. Tidelock itself never reads HEAD.
+Owns: the moving of HEAD; mirror_notes.py keeps which HEAD was made from which pin. Any Lance reader
+can then open the table plainly. Tidelock itself never reads HEAD.
 Invariant: a HEAD that we did not make is a foreign commit. It is shown, and adopted or discarded
 on an explicit word, never silently.
 After a crash: where HEAD was being moved to was noted before, so a HEAD that has exactly those
@@ -16,30 +16,13 @@ from dataclasses import dataclass
 
 import lance
 
-from tidelock.errors import Advice, CorruptObject, ForeignCommit, ObjectMissing
+from tidelock.errors import Advice, ForeignCommit
 from tidelock.model.commit import TableState
-from tidelock.store.objects import layout
-from tidelock.store.objects.entries import entries
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.objects.records import decode, encode
 from tidelock.store.parts import Parts
 from tidelock.store.tables.datasets import lance_failures
 from tidelock.store.tables.fragments import Dataset, fragment_files
-
-FIRST_VERSION = 1
-"""The HEAD that creating a table leaves: it is empty, and ours."""
-UNKNOWN = 0
-"""No version of Lance's has this number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    table_id: str
-    head: int
-    pin: int
-    moving: tuple[int, str] | None = None
-    """The pin that HEAD is being moved to, and a digest of its files."""
-    format: int = 1
+from tidelock.store.upkeep.mirror_notes import Mirror, known_mirror, mirrored, note_mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +36,13 @@ class Foreign:
     rows: int
 
 
-def _key(table_id: str) -> str:
-    return f"{layout.MIRRORS}/{table_id}.json"
-
-
-def _known(store: Parts, table_id: str) -> Mirror:
-    try:
-        return decode(store.objects.get(_key(table_id)), Mirror, _key(table_id))
-    except ObjectMissing:
-        return Mirror(table_id, FIRST_VERSION, FIRST_VERSION)
-    except CorruptObject:
-        # Whatever HEAD is, nobody knows that it is ours.
-        return Mirror(table_id, UNKNOWN, UNKNOWN)
-
-
 def _head(store: Parts, table_id: str) -> Dataset:
     return lance.dataset(store.files.uri(table_id), storage_options=store.location.lance_options)
 
 
 def foreign_commit(store: Parts, state: TableState) -> Foreign | None:
     """The foreign commit on a table's HEAD, if there is one."""
-    known = _known(store, state.id)
+    known = known_mirror(store.objects, state.id)
     head = _head(store, state.id)
     if head.version == known.head:
         return None
@@ -87,9 +56,7 @@ def foreign_commit(store: Parts, state: TableState) -> Foreign | None:
 
 def foreign_commits(store: Parts, states: Iterable[TableState]) -> list[Foreign]:
     """The foreign commits on mirrored tables. Opens no other table."""
-    keys = entries(store.objects, layout.MIRRORS)
-    mirrored = {info.key.rsplit("/", 1)[1].removesuffix(".json") for info in keys}
-    found = [foreign_commit(store, state) for state in states if state.id in mirrored]
+    found = [foreign_commit(store, state) for state in mirrored(store.objects, states)]
     return [foreign for foreign in found if foreign is not None]
 
 
@@ -112,13 +79,13 @@ def mirror(store: Parts, state: TableState) -> Mirror:
 
 
 def _move_head(store: Parts, state: TableState) -> Mirror:
-    known = _known(store, state.id)
+    known = known_mirror(store.objects, state.id)
     head = _head(store, state.id)
     if known.pin == state.pin and head.version == known.head:
         return known
     digest = _digest(store.files.read(state))
     moving = Mirror(state.id, known.head, known.pin, (state.pin, digest))
-    store.objects.put(_key(state.id), encode(moving))
+    note_mirror(store.objects, moving)
     hit("mirror.before_move")
     with lance_failures(head.uri):
         moved = lance.LanceDataset.commit(head, lance.LanceOperation.Restore(state.pin))
@@ -148,5 +115,5 @@ def discard_foreign(store: Parts, state: TableState) -> Mirror:
 def accept_head(store: Parts, table_id: str, head: int, pin: int) -> Mirror:
     """Note that HEAD is ours from now on."""
     made = Mirror(table_id, head, pin)
-    store.objects.put(_key(table_id), encode(made))
+    note_mirror(store.objects, made)
     return made

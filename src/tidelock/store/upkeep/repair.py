@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidelock.errors import Advice, FormatError, IntentUnreadable, InvalidOption, InvalidSchema
-from tidelock.model.commit import Commit, TableChange, Tables, TableState
+from tidelock.model.commit import Commit, TableChange, TableState
 from tidelock.store.branches import MAIN
 from tidelock.store.leases.intents import read_intent
 from tidelock.store.leases.recovery import Recovery, heal
+from tidelock.store.log.line import Line
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects import layout
 from tidelock.store.parts import Parts
 from tidelock.store.rows.checks import check_required, check_unique_keys
+from tidelock.store.rules.attempts import check_replaced
 from tidelock.store.tables.datasets import schema_of
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.upkeep.inventory import Finding, examine
@@ -121,28 +123,32 @@ def _discard_intent(store: Parts, name: str) -> str:
 class _Adoption:
     """A foreign HEAD on its way into the log."""
 
-    def __init__(self, state: TableState, foreign: Foreign, checksum: int) -> None:
+    def __init__(self, store: Parts, state: TableState, foreign: Foreign, checksum: int) -> None:
+        self._store = store
         self._state = state
         self._foreign = foreign
         self._checksum = checksum
 
-    def rebase(self, tables: Tables, version: int) -> tuple[TableChange, ...]:
-        before = tables[self._state.name]
+    def rebase(self, line: Line) -> tuple[TableChange, ...]:
+        before = line.tables[self._state.name]
         after = replace(
             before,
             pin=self._foreign.actual,
             rows=self._foreign.rows,
-            changed=version,
+            changed=line.next_version,
             checksum=self._checksum,
         )
-        return (TableChange(before, after, inserted=self._foreign.rows, deleted=before.rows),)
+        change = TableChange(before, after, inserted=self._foreign.rows, deleted=before.rows)
+        check_replaced(self._store.files, self._store.engine, line.tables, change)
+        return (change,)
 
     def check(self) -> None:
         return
 
 
 def _check_rules(store: Parts, state: TableState, foreign: Foreign) -> None:
-    """What a foreign writer left must keep the table's rules: its columns, NOT NULL, its key."""
+    """What a foreign writer left must keep the table's columns, NOT NULL and its key. Its other
+    rules have to do with what else there is, and are compared when it is published."""
     dataset = store.files.open(state.id, foreign.actual)
     ours = store.files.read(state)
     schema = schema_of(ours, state.key)
@@ -179,7 +185,7 @@ def _adopt(store: Parts, state: TableState, foreign: Foreign) -> Commit:
     store.files.keep_sums(state.id, dataset)
     head = store.branches.head(MAIN)
     pending = Pending(
-        _Adoption(state, foreign, store.files.checksum(state.id, dataset)),
+        _Adoption(store, state, foreign, store.files.checksum(state.id, dataset)),
         head,
         new_operation_id(head),
         store.actor,

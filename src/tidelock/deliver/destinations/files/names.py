@@ -20,7 +20,8 @@ from tidelock.deliver.destinations.partitions import (
     path_of_folder,
 )
 from tidelock.deliver.destinations.protocol import show_range
-from tidelock.model.sinks import Chunk, Feed, SinkDefinition, position_of
+from tidelock.model.positions import position_of
+from tidelock.model.sinks import Chunk, Feed, SinkDefinition
 
 _NAMES: dict[Feed, str] = {
     "inserts": r"([0-9]{19})-([0-9]{19})",

@@ -26,7 +26,8 @@ from tidelock.deliver.destinations.files.names import NamedFile
 from tidelock.deliver.destinations.partitions import DIGEST_SIGN, path_of, values_of
 from tidelock.deliver.reports import ManifestReport
 from tidelock.errors import Advice, InvalidOption
-from tidelock.model.sinks import Feed, SinkDefinition, Standing, first_position, version_of
+from tidelock.model.positions import version_of
+from tidelock.model.sinks import Feed, SinkDefinition, Standing, first_position
 
 
 def repair(inventory: Inventory, standing: Standing) -> ManifestReport:

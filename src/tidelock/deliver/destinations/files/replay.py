@@ -24,9 +24,9 @@ from tidelock.deliver.destinations.partitions import folder_of
 from tidelock.deliver.destinations.protocol import Ranges, ReplayRequest, SinkReplay, go_back
 from tidelock.errors import Advice, InvalidOption, SinkStopped
 from tidelock.model.names import suggest
+from tidelock.model.positions import NOTHING
 from tidelock.model.sinks import (
     NOBODY,
-    NOTHING,
     Chunk,
     Lag,
     SinkDefinition,

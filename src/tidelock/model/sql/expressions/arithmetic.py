@@ -64,8 +64,12 @@ class Operation:
 Computation: TypeAlias = Constant | Read | Negation | Operation
 
 
-def compile_expression(node: exp.Expr, scope: Scope) -> Computation:
-    """The computation of the node, or NeedsSpark with the part that only Spark can compute."""
+def compile_expression(node: exp.Expr, scope: Scope, *, folding: bool = False) -> Computation:
+    """The computation of the node, or NeedsSpark with the part that only Spark can compute.
+
+    `folding` lets constants be computed with each other. When Spark does that, and whether it does
+    it at all, only matters where it may fail for a query that has no rows.
+    """
     node = bare(node)
     literal = read(node, scope.zone)
     if literal is not None:
@@ -74,29 +78,31 @@ def compile_expression(node: exp.Expr, scope: Scope) -> Computation:
     if column is not None:
         return Read(column.type, column.name)
     if isinstance(node, exp.Neg):
-        inner = compile_expression(node.this, scope)
-        if isinstance(inner, Constant) or not _is_number(inner.type):
+        inner = compile_expression(node.this, scope, folding=folding)
+        if (isinstance(inner, Constant) and not folding) or not _is_number(inner.type):
             raise NeedsSpark(shown(node))
         return Negation(inner.type, inner)
     if type(node) in _OPERATORS and has_only(node, "this", "expression"):
-        left = compile_expression(node.this, scope)
-        right = compile_expression(node.expression, scope)
-        return _operation(_OPERATORS[type(node)], left, right, node)
+        left = compile_expression(node.this, scope, folding=folding)
+        right = compile_expression(node.expression, scope, folding=folding)
+        return _operation(_OPERATORS[type(node)], left, right, node, folding)
     raise NeedsSpark(shown(node))
 
 
-def _operation(operator: str, left: Computation, right: Computation, node: exp.Expr) -> Computation:
+def _operation(
+    operator: str, left: Computation, right: Computation, node: exp.Expr, folding: bool
+) -> Computation:
     kinds = (left.type, right.type)
     # Spark may compute constants before it sees a row, and need not do so at all.
     constant = isinstance(left, Constant) and isinstance(right, Constant)
-    if constant or not all(_is_number(kind) for kind in kinds):
+    if (constant and not folding) or not all(_is_number(kind) for kind in kinds):
         raise NeedsSpark(shown(node))
     if all(kind in INTEGER_BITS for kind in kinds):
         widest = max(kinds, key=lambda kind: INTEGER_BITS[kind])
         result = Operation(widest, operator, left, right, (widest, widest))
         # Spark moves the constants of a chain to its end, so that another step may overflow.
         chain = _chain(result, operator)
-        if operator != "subtract" and len(chain) > 2 and any(chain):
+        if operator != "subtract" and len(chain) > 2 and any(chain) and not folding:
             raise NeedsSpark(f"the constants in {shown(node)}")
         return result
     if any(kind in FLOATS for kind in kinds):

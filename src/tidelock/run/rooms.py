@@ -1,0 +1,68 @@
+"""What a Lake handle is made of: its store, its engine, and a door to each room above the store.
+
+A door is opened, and what is behind it imported, when it is first asked for. To open a lake and to
+ask for its history takes neither Arrow nor Lance nor a parser of SQL, and less time than importing
+any of them. For the same reason the methods of the handle import functions where they call them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelock.model.once import once
+from tidelock.run.session import Engine
+from tidelock.store.store import Store
+
+if TYPE_CHECKING:
+    from tidelock.deliver.delivery.ledger import Ledger
+    from tidelock.deliver.sinks import Sinks
+    from tidelock.derive.catalog import Catalog
+    from tidelock.derive.definitions.define import StreamDefinitions
+    from tidelock.derive.refresh.failures import Failures
+    from tidelock.derive.refresh.refreshes import StreamRefreshes
+    from tidelock.derive.reporting import Reporting
+
+
+class Rooms:
+    """The parts that the methods of a Lake handle share."""
+
+    def __init__(self, store: Store, engine: Engine, catalog: Catalog) -> None:
+        self._store = store
+        self._engine = engine
+        self._catalog = catalog
+
+    @once
+    def _failures(self) -> Failures:
+        from tidelock.derive.refresh.failures import Failures
+
+        return Failures(self._store)
+
+    @once
+    def _reporting(self) -> Reporting:
+        from tidelock.derive.reporting import Reporting
+
+        return Reporting(self._store, self._catalog, self._failures)
+
+    @once
+    def _definitions(self) -> StreamDefinitions:
+        from tidelock.derive.definitions.define import StreamDefinitions
+
+        return StreamDefinitions(self._store, self._catalog, self._failures)
+
+    @once
+    def _refreshes(self) -> StreamRefreshes:
+        from tidelock.derive.refresh.refreshes import StreamRefreshes
+
+        return StreamRefreshes(self._store, self._definitions, self._failures)
+
+    @once
+    def _ledger(self) -> Ledger:
+        from tidelock.deliver.delivery.ledger import Ledger
+
+        return Ledger(self._store.objects, self._store.together)
+
+    @once
+    def _sinks(self) -> Sinks:
+        from tidelock.deliver.sinks import Sinks
+
+        return Sinks(self._store, self._ledger)

@@ -1,0 +1,1 @@
+"""What tables are: their declared schemas, and pins whose columns agree with them."""

@@ -1,0 +1,93 @@
+"""Statements that declare tables, staged: CREATE TABLE, ALTER TABLE, DROP TABLE, COMMENT ON.
+
+Owns: what each of them does to the tables of a transaction. What they may do to a table alone is
+for `alter.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from tidelock.errors import InvalidSchema
+from tidelock.model.alterations import AddColumn, AddRule, DropColumn, DropRule, SetKey
+from tidelock.model.ddl.alter import Action, RenameTable
+from tidelock.model.ddl.statements import AlterTable, CreateTable, DropTable, Statement
+from tidelock.model.declared import DeclaredTable
+from tidelock.model.names import check_table_name, fold
+from tidelock.store.staging.alter import View, alter
+from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.staging.staged_tables import StagedTables
+
+
+def declare(tables: StagedTables, statement: Statement, view: View) -> None:
+    """Stage one statement."""
+    match statement:
+        case CreateTable():
+            if statement.if_missing and tables.find(statement.table.name) is not None:
+                return
+            create(tables, statement.table, view)
+        case AlterTable():
+            if statement.if_there and tables.find(statement.table) is None:
+                return
+            staged = tables.stage_by_hand(statement.table)
+            for action in statement.actions:
+                act(tables, staged, action, view)
+        case DropTable():
+            for name in statement.tables:
+                if not statement.if_there or tables.find(name) is not None:
+                    tables.drop(tables.stage_by_hand(name))
+
+
+def create(tables: StagedTables, declared: DeclaredTable, view: View) -> StagedTable:
+    """A new, empty table with its rules."""
+    name = check_table_name(declared.name)
+    for note in declared.notes:
+        warnings.warn(f"{note}.", stacklevel=4)
+    staged = tables.create(name, declared.schema)
+    for rule in declared.rules:
+        alter(tables, staged, AddRule(rule), view)
+    return staged
+
+
+def act(tables: StagedTables, staged: StagedTable, action: Action, view: View) -> None:
+    """Stage one action of ALTER TABLE."""
+    one = action.change
+    if isinstance(one, RenameTable):
+        tables.rename(staged, check_table_name(one.to))
+        return
+    schema = staged.schema
+    match one:
+        case AddColumn():
+            missing = action.lenient and schema.find(one.column.name) is not None
+        case DropColumn():
+            missing = action.lenient and schema.find(one.name) is None
+        case DropRule():
+            if schema.rule(one.name) is None and fold(one.name) == fold(key_name(staged.name)):
+                one = SetKey(())
+            missing = action.lenient and isinstance(one, DropRule) and schema.rule(one.name) is None
+        case _:
+            missing = False
+    if missing:
+        return
+    if isinstance(one, SetKey):
+        _check_key(staged, one, lenient=action.lenient)
+    alter(tables, staged, one, view)
+
+
+def key_name(table: str) -> str:
+    """What the key of a table is called as a rule, as in PostgreSQL."""
+    return f"{table}_pkey"
+
+
+def _check_key(staged: StagedTable, one: SetKey, *, lenient: bool) -> None:
+    there = staged.schema.key
+    if one.names and there:
+        raise InvalidSchema(
+            f"Table {staged.name!r} has a key already, ({', '.join(there)}). Say DROP PRIMARY KEY "
+            "before.",
+            table=staged.name,
+            expected=list(one.names),
+            actual=list(there),
+        )
+    if not one.names and not there and not lenient:
+        raise InvalidSchema(f"Table {staged.name!r} has no key to drop.", table=staged.name)
