@@ -131,6 +131,35 @@ def test_a_dropped_table_takes_everything_along_that_is_computed_from_it(lake: L
     assert not hidden
 
 
+def test_the_word_cascade_carries_along_too(lake: Lake, tmp_path: Path) -> None:
+    lake.alter_table("a", "ALTER COLUMN v TYPE BIGINT CASCADE")
+    assert names(lake) == set(QUERIES)
+    lake.refresh()
+    assert rows(lake, "sums") == [(0, 6), (1, 9)]
+    lake.alter_table("a", "DROP COLUMN v CASCADE")
+    assert names(lake) == set()
+
+
+def test_a_plan_carries_along_on_request(lake: Lake) -> None:
+    wider = "CREATE TABLE a (id INT PRIMARY KEY, g INT, v BIGINT, spare INT)"
+    with pytest.raises(TableInUse, match="read by 'ids', 'sums'"):
+        lake.apply_schema(wider)
+    lake.apply_schema(wider, cascade=True)
+    assert names(lake) == set(QUERIES)
+    narrower = "CREATE TABLE a (id INT PRIMARY KEY, g INT, spare INT)"
+    lake.apply_schema(narrower, allow_data_loss=True, cascade=True)
+    assert names(lake) == set()
+
+
+def test_a_dropped_table_takes_along_what_refers_to_it(lake: Lake) -> None:
+    lake.create_table("child", "a_id INT REFERENCES a")
+    with pytest.raises(TableInUse):
+        lake.drop_table("a")
+    lake.drop_table("a", cascade=True)
+    assert [one.name for one in lake.tables()] == ["child"]
+    assert list(lake.rules("child")) == []
+
+
 def test_a_retyped_column_is_followed_in_the_order_of_the_views(lake: Lake) -> None:
     lake.create_stream_table("copies", "SELECT id, v FROM a")
     lake.create_stream_table("above", "SELECT v FROM copies WHERE v > 2")

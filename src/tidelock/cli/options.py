@@ -34,4 +34,12 @@ AtOption = Annotated[
         rich_help_panel=SNAPSHOT_PANEL,
     ),
 ]
+CascadeOption = Annotated[
+    bool,
+    typer.Option(
+        "--cascade",
+        help="Carry stream tables along: those that read what is dropped go too, those that read "
+        "what gets another type follow it.",
+    ),
+]
 MessageOption = Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="Why.")]

@@ -82,7 +82,7 @@ def refuse_unmet(needs: Iterable[Need], before: Tables, files: TableFiles) -> No
             Advice(
                 "Drop those first with lake.drop_stream_table, or all of them with cascade=True; "
                 "or create it again in the same transaction.",
-                "Drop those first, with `tidelock stream drop`.",
+                "Drop those first, with `tidelock stream drop`; or say CASCADE, or --cascade.",
             ),
             table=table,
             dependents=tuple(readers),
@@ -96,7 +96,7 @@ def refuse_unmet(needs: Iterable[Need], before: Tables, files: TableFiles) -> No
             if first.type is None
             else "Say cascade=True: then they get the new type too, and the next refresh computes "
             "them anew. Or drop them first.",
-            "Replace or drop those first, with `tidelock stream`; or say CASCADE.",
+            "Replace or drop those first, with `tidelock stream`; or say CASCADE, or --cascade.",
         ),
         table=table,
         column=column,

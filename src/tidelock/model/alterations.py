@@ -29,7 +29,7 @@ class AddColumn:
 class DropColumn:
     name: str
     cascade: bool = False
-    """Whether the rules that read the column go with it."""
+    """Whether the rules and the stream tables that read the column go with it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class MoveColumn:
 class ChangeType:
     name: str
     type: pa.DataType
+    cascade: bool = False
+    """Whether the stream tables that read the column follow it."""
 
 
 @dataclass(frozen=True)

@@ -121,14 +121,16 @@ class SchemaMethods:
         plan: SchemaPlan | Source,
         *,
         allow_data_loss: bool = False,
+        cascade: bool = False,
         branch: str = MAIN,
         message: str = "",
     ) -> Commit | None:
         """Carry a plan out, as one commit; None if there is nothing to do.
 
-        Steps that destroy something need `allow_data_loss`. PlanOutdated if a schema that the plan
-        is about changed since it was made. In the place of a plan, what it is made from may be
-        given.
+        Steps that destroy something need `allow_data_loss`; with `cascade`, stream tables that read
+        what is dropped go too, and those that read what is retyped follow. PlanOutdated if a schema
+        that the plan is about changed since it was made. In the place of a plan, what it is made
+        from may be given.
         """
         from tidelock.model.schema_plan import SchemaPlan
         from tidelock.store.schema.plans import refuse_loss, stage_plan
@@ -142,7 +144,7 @@ class SchemaMethods:
         for attempt in range(CONFLICTS_MAX):
             try:
                 with self._store.begin(plan.branch, message=told) as transaction:
-                    stage_plan(transaction, plan)
+                    stage_plan(transaction, plan, cascade=cascade)
             except CommitConflict:
                 # Rows came or changed meanwhile. The plan is for the schemas, which are the same.
                 if attempt == CONFLICTS_MAX - 1:

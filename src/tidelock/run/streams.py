@@ -89,6 +89,7 @@ class StreamMethods(Rooms):
         dry_run: bool = False,
         allow_drop: bool = False,
         allow_data_loss: bool = False,
+        cascade: bool = False,
         review: Review | None = None,
         branch: str = MAIN,
     ) -> Applied:
@@ -97,9 +98,9 @@ class StreamMethods(Rooms):
         Everything is one commit; without a change there is none. Of stream tables only what was
         applied from this folder before and is no longer defined is dropped, and only with
         `allow_drop`. Tables that no file declares are left alone; what a step destroys, such as a
-        column, needs `allow_data_loss`. `dry_run` checks everything and changes nothing. `review`
-        is called with the plan once it is checked, in the place of `allow_drop`; when it returns
-        False, nothing is changed.
+        column, needs `allow_data_loss`, and `cascade` if stream tables read it. `dry_run` checks
+        everything and changes nothing. `review` is called with the plan once it is checked, in the
+        place of `allow_drop`; when it returns False, nothing is changed.
         """
         from tidelock.derive.definitions.apply import apply_folder, refuse_drops
 
@@ -114,6 +115,7 @@ class StreamMethods(Rooms):
             dry_run=dry_run,
             review=review,
             allow_data_loss=allow_data_loss,
+            cascade=cascade,
         )
 
     def suspend(self, name: str, *, reason: str = "by hand", branch: str = MAIN) -> Commit | None:

@@ -180,17 +180,19 @@ class Transaction:
             if self._begins():
                 from tidelock.store.staging.declare import declare
 
-                declare(self._tables, statement, self._view)
+                if declare(self._tables, statement, self._view):
+                    self._carry_along(self, True)
 
     def drop_table(self, name: str, *, cascade: bool = False) -> None:
-        """Remove a table, and with `cascade` the stream tables that are computed from it. Its data
-        stays readable in earlier snapshots while they are retained."""
+        """Remove a table, and with `cascade` the stream tables that are computed from it, and what
+        refers to it. Its data stays readable in earlier snapshots while they are retained."""
         with self._lock:
-            if not self._begins():
-                return
-            self._tables.drop(self._tables.stage_by_hand(name))
             if cascade:
-                self._carry_along(self, True)
+                from tidelock.model.ddl.statements import DropTable
+
+                self.declare(DropTable((name,), cascade=True))
+            elif self._begins():
+                self._tables.drop(self._tables.stage_by_hand(name))
 
     def alter_table(
         self, table: str, *alterations: Alteration | str, cascade: bool = False
@@ -204,18 +206,9 @@ class Transaction:
         """
         with self._lock:
             if self._begins():
-                from tidelock.model.ddl.alter import Action, parse_actions
-                from tidelock.store.staging.declare import act
+                from tidelock.store.staging.declare import alter_by
 
-                actions = [
-                    action
-                    for one in alterations
-                    for action in (parse_actions(one) if isinstance(one, str) else (Action(one),))
-                ]
-                staged = self._tables.stage_to_alter(table, [one.change for one in actions])
-                for action in actions:
-                    act(self._tables, staged, action, self._view)
-                if cascade:
+                if alter_by(self._tables, table, alterations, self._view) or cascade:
                     self._carry_along(self, True)
 
     def rename_table(self, table: str, name: str) -> None:

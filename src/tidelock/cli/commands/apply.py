@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelock.cli.call import Call, command
-from tidelock.cli.options import BranchOption
+from tidelock.cli.options import BranchOption, CascadeOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count, printable
 from tidelock.cli.show.engines import starting
@@ -43,6 +43,7 @@ def apply(
             "--allow-data-loss", help="Also do what destroys something, such as drop a column."
         ),
     ] = False,
+    cascade: CascadeOption = False,
     branch: BranchOption = "main",
 ) -> None:
     """Bring tables and stream tables to what the .sql and .py files of a folder define.
@@ -78,6 +79,7 @@ def apply(
             dry_run=dry_run,
             review=review,
             allow_data_loss=allow_data_loss,
+            cascade=cascade,
             branch=branch,
         )
     plan, commit = applied.plan, applied.commit

@@ -11,6 +11,7 @@ from tidelock.cli.options import (
     POINT,
     SNAPSHOT_PANEL,
     BranchOption,
+    CascadeOption,
     MessageOption,
     SnapshotBranchOption,
     TableArgument,
@@ -120,6 +121,7 @@ def apply(
             "--allow-data-loss", help="Also do what destroys something, such as drop a column."
         ),
     ] = False,
+    cascade: CascadeOption = False,
     drop_undeclared: DropOption = False,
     message: MessageOption = "",
     branch: BranchOption = "main",
@@ -130,7 +132,9 @@ def apply(
     """
     with call.open(write=True) as lake, call.output.warning():
         found = lake.plan_schema(path, branch=branch, drop_undeclared=drop_undeclared)
-        commit = lake.apply_schema(found, allow_data_loss=allow_data_loss, message=message)
+        commit = lake.apply_schema(
+            found, allow_data_loss=allow_data_loss, cascade=cascade, message=message
+        )
     document = {
         **found.to_dict(),
         "commit": None if commit is None else documents.of_commit(commit),

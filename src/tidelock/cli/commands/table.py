@@ -207,12 +207,18 @@ def mirror(call: Call, name: TableArgument) -> None:
 def drop(
     call: Call,
     name: TableArgument,
+    cascade: Annotated[
+        bool,
+        typer.Option(
+            "--cascade", help="Drop the stream tables that read it, and what refers to it, too."
+        ),
+    ] = False,
     branch: BranchOption = "main",
     message: MessageOption = "",
 ) -> None:
     """Drop a table. Earlier versions still show it while they are retained."""
     with call.open(write=True) as lake:
-        commit = lake.drop_table(name, branch=branch, message=message)
+        commit = lake.drop_table(name, cascade=cascade, branch=branch, message=message)
     call.output.answer(
         documents.of_commit(commit),
         lambda: call.output.line(f"Dropped table {name}: version {commit.version}"),

@@ -71,6 +71,7 @@ def apply_folder(
     dry_run: bool,
     review: Review,
     allow_data_loss: bool = False,
+    cascade: bool = False,
 ) -> Applied:
     """Bring the tables and stream tables of a branch to what the files of a folder define."""
     pipeline = read_pipeline(Path(folder))
@@ -80,7 +81,7 @@ def apply_folder(
     for attempt in range(CONFLICTS_MAX):
         with store.begin(branch, message=f"apply {pipeline.name}") as transaction:
             transaction.rehearsed = dry_run
-            schema = _stage_tables(store, transaction, read.tables)
+            schema = _stage_tables(store, transaction, read.tables, cascade=cascade)
             if schema is not None and not dry_run:
                 refuse_loss(schema, allow_data_loss)
             staging = _Staging(definitions, transaction, pipeline.name, read.defined)
@@ -106,7 +107,11 @@ def apply_folder(
 
 
 def _stage_tables(
-    store: Store, transaction: Transaction, declared: tuple[DeclaredTable, ...]
+    store: Store,
+    transaction: Transaction,
+    declared: tuple[DeclaredTable, ...],
+    *,
+    cascade: bool,
 ) -> SchemaPlan | None:
     """Stage what brings tables to what is declared; None if nothing is."""
     if not declared:
@@ -118,7 +123,7 @@ def _stage_tables(
         branch=transaction.branch.name,
         version=transaction.base_version,
     )
-    stage_plan(transaction, plan)
+    stage_plan(transaction, plan, cascade=cascade)
     # Tables that no file declares belong to nobody here: an application of files does not care.
     return replace(plan, notes=tuple(note for table in declared for note in table.notes))
 

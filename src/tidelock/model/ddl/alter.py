@@ -7,7 +7,7 @@ DROP [COLUMN] [IF EXISTS] name [CASCADE | RESTRICT]
 DROP COLUMNS [IF EXISTS] ( name, … )
 DROP CONSTRAINT [IF EXISTS] name   DROP PRIMARY KEY [IF EXISTS]
 RENAME [COLUMN] name TO name   RENAME TO name
-{ALTER | CHANGE} [COLUMN] name { TYPE type | SET DATA TYPE type | SET NOT NULL | DROP NOT NULL
+{ALTER | CHANGE} [COLUMN] name { [SET DATA] TYPE type [CASCADE] | SET NOT NULL | DROP NOT NULL
     | SET DEFAULT expression | DROP DEFAULT | COMMENT text | FIRST | AFTER name }
 SET TBLPROPERTIES ('comment' = text)
 """
@@ -186,7 +186,7 @@ def _type(cursor: Cursor, name: str) -> Alteration:
             "the new type with BACKFILL AS (…), and drop the old one.",
             column=name,
         )
-    return ChangeType(name, type_)
+    return ChangeType(name, type_, _cascades(cursor))
 
 
 def _comment(cursor: Cursor, name: str) -> Alteration:

@@ -156,7 +156,8 @@ def _action(one: Alteration) -> str:
         case MoveColumn():
             return f"ALTER COLUMN {identifier(one.name)}{_after(one.after) or ' FIRST'}"
         case ChangeType():
-            return f"ALTER COLUMN {identifier(one.name)} TYPE {spell_type(one.type)}"
+            told = f"ALTER COLUMN {identifier(one.name)} TYPE {spell_type(one.type)}"
+            return told + (" CASCADE" if one.cascade else "")
         case SetRequired():
             verb = "SET" if one.required else "DROP"
             return f"ALTER COLUMN {identifier(one.name)} {verb} NOT NULL"

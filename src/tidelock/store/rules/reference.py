@@ -27,7 +27,13 @@ _ADVICE = Advice(
 )
 
 
-def check(prospect: Prospect, table_id: str, rule: Rule, delta: TableDelta) -> None:
+def check(
+    prospect: Prospect,
+    table_id: str,
+    rule: Rule,
+    delta: TableDelta,
+    advice: Advice | None = None,
+) -> None:
     """RuleBroken if a row that comes refers to none."""
     if not delta.came:
         return
@@ -37,13 +43,13 @@ def check(prospect: Prospect, table_id: str, rule: Rule, delta: TableDelta) -> N
         found = on_spark.without_partner(prospect, table_id, columns, rule.table, target, delta)
         if found is not None:
             first = prospect.typed(table_id, columns, found.first.drop_columns(["n"]))
-            raise _broken(prospect, table_id, rule, first, found.count, found.rows)
+            raise _broken(prospect, table_id, rule, first, found.count, found.rows, advice)
         return
     with prospect.reading(table_id):
         values = distinct(delta.rows_that_came(columns), columns)
     missing = not_there(prospect, rule, values)
     if missing.num_rows:
-        _refuse_children(prospect, table_id, rule, missing)
+        _refuse_children(prospect, table_id, rule, missing, advice)
 
 
 def check_parents(prospect: Prospect, table_id: str, rule: Rule, delta: TableDelta) -> None:
@@ -51,7 +57,7 @@ def check_parents(prospect: Prospect, table_id: str, rule: Rule, delta: TableDel
     if not delta.left or not prospect.state(table_id).rows:
         return
     if prospect.state(table_id).rows <= delta.left:
-        check(prospect, table_id, rule, prospect.whole(table_id))
+        check(prospect, table_id, rule, prospect.whole(table_id), _ADVICE)
         return
     columns = prospect.labels(table_id, rule.columns)
     target = prospect.labels(rule.table, rule.target)

@@ -6,6 +6,7 @@ Owns: what a plan is made from, and that it is carried out on the schemas that i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from tidelock.errors import Advice, InvalidOption, PlanOutdated
@@ -94,18 +95,22 @@ def refuse_loss(plan: SchemaPlan, allow_data_loss: bool) -> None:
     )
 
 
-def stage_plan(transaction: Transaction, plan: SchemaPlan) -> None:
-    """Stage all steps of a plan, or PlanOutdated if the schemas are others by now."""
+def stage_plan(transaction: Transaction, plan: SchemaPlan, *, cascade: bool = False) -> None:
+    """Stage all steps of a plan, or PlanOutdated if the schemas are others by now. With `cascade`,
+    stream tables that read what is dropped or retyped are carried along."""
     _refuse_outdated(transaction, plan)
     for step in plan.steps:
         match step.work:
             case CreateTable() | DropTable():
-                transaction.declare(step.work)
+                work = step.work
+                if cascade and isinstance(work, DropTable):
+                    work = replace(work, cascade=True)
+                transaction.declare(work)
             case RenameTable():
                 transaction.rename_table(step.table, step.work.to)
             case _:
                 one: Alteration = step.work
-                transaction.alter_table(step.table, one)
+                transaction.alter_table(step.table, one, cascade=cascade)
 
 
 def _refuse_outdated(transaction: Transaction, plan: SchemaPlan) -> None:

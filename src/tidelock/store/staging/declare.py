@@ -7,10 +7,19 @@ for `alter.py`.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 from tidelock.errors import InvalidSchema
-from tidelock.model.alterations import AddColumn, AddRule, DropColumn, DropRule, SetKey
-from tidelock.model.ddl.alter import Action, RenameTable
+from tidelock.model.alterations import (
+    AddColumn,
+    AddRule,
+    Alteration,
+    ChangeType,
+    DropColumn,
+    DropRule,
+    SetKey,
+)
+from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
 from tidelock.model.ddl.statements import AlterTable, CreateTable, DropTable, Statement
 from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import check_table_name, fold
@@ -19,23 +28,57 @@ from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables
 
 
-def declare(tables: StagedTables, statement: Statement, view: View) -> None:
-    """Stage one statement."""
+def declare(tables: StagedTables, statement: Statement, view: View) -> bool:
+    """Stage one statement; whether it carries along what reads what it takes away."""
     match statement:
         case CreateTable():
             if statement.if_missing and tables.find(statement.table.name) is not None:
-                return
+                return False
             create(tables, statement.table, view)
+            return False
         case AlterTable():
             if statement.if_there and tables.find(statement.table) is None:
-                return
-            staged = tables.stage_by_hand(statement.table)
-            for action in statement.actions:
-                act(tables, staged, action, view)
+                return False
+            return act_on(tables, statement.table, statement.actions, view)
         case DropTable():
             for name in statement.tables:
                 if not statement.if_there or tables.find(name) is not None:
-                    tables.drop(tables.stage_by_hand(name))
+                    staged = tables.stage_by_hand(name)
+                    if statement.cascade:
+                        _drop_references(tables, staged, view)
+                    tables.drop(staged)
+            return statement.cascade
+
+
+def alter_by(
+    tables: StagedTables, table: str, alterations: Sequence[Alteration | str], view: View
+) -> bool:
+    """As `act_on`, of values and of texts."""
+    actions = [
+        action
+        for one in alterations
+        for action in (parse_actions(one) if isinstance(one, str) else (Action(one),))
+    ]
+    return act_on(tables, table, actions, view)
+
+
+def act_on(tables: StagedTables, table: str, actions: Sequence[Action], view: View) -> bool:
+    """Stage actions of ALTER TABLE; whether they carry along what reads what they take away."""
+    staged = tables.stage_to_alter(table, [one.change for one in actions])
+    for action in actions:
+        act(tables, staged, action, view)
+    changes = (action.change for action in actions)
+    return any(isinstance(one, DropColumn | ChangeType) and one.cascade for one in changes)
+
+
+def _drop_references(tables: StagedTables, parent: StagedTable, view: View) -> None:
+    """Stage the end of the rules by which other tables refer to one."""
+    for state in tables.tables().states():
+        if state.schema and state.id != parent.state.id:
+            child = tables.stage(state.name)
+            for rule in child.schema.rules:
+                if rule.kind == "reference" and rule.table == parent.state.id:
+                    alter(tables, child, DropRule(rule.name), view)
 
 
 def create(tables: StagedTables, declared: DeclaredTable, view: View) -> StagedTable:
