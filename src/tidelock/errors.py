@@ -13,6 +13,7 @@ TidelockError
   |   + RequiredColumnNull
   |   + DuplicateKey
   |   + RuleBroken             rows that a rule of their table does not allow
+  |   + MultipleMatches        several source rows of a MERGE would change one row
   |   + KeyRequired
   |   + ColumnNotFound
   |   + TableNotFound
@@ -218,6 +219,12 @@ class RuleBroken(InputError):
     mapping of columns to values."""
 
     condition = "RULE_BROKEN"
+
+
+class MultipleMatches(InputError):
+    """Evidence: table, columns, values: the rows that are matched more than once."""
+
+    condition = "MULTIPLE_MATCHES"
 
 
 class KeyRequired(InputError):

@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize(("name", "count"), [("README.md", 7), ("docs/isolation.md", 4), ("docs/schema.md", 6)])
+DOCUMENTS = [("README.md", 8), ("docs/isolation.md", 4), ("docs/schema.md", 6), ("docs/sql.md", 5)]
+
+
+@pytest.mark.parametrize(("name", "count"), DOCUMENTS)
 def test_every_block_prints_what_is_shown(tmp_path: Path, name: str, count: int) -> None:
     blocks = BLOCK.findall((ROOT / name).read_text("utf-8"))
     assert len(blocks) >= count

@@ -48,7 +48,11 @@ COMMANDS = (
         "Show a lake as a whole: branches, tables, who is writing, what needs a decision.",
     ),
     Command("load", "load", "Load files into a table as one commit."),
-    Command("sql", "sql", "Run a Spark SQL query over one snapshot of the lake."),
+    Command(
+        "sql",
+        "sql",
+        "Run a Spark SQL query over one snapshot, or statements that change tables.",
+    ),
     Command(
         "apply",
         "apply",

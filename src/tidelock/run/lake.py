@@ -31,6 +31,7 @@ from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
 from tidelock.run.schemas import SchemaMethods
 from tidelock.run.sinks import SinkMethods
+from tidelock.run.statements import StatementMethods
 from tidelock.run.streams import StreamMethods
 from tidelock.run.upkeep import UpkeepMethods
 from tidelock.store import points
@@ -42,7 +43,7 @@ from tidelock.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tidelock.store.rules.listing import RuleInfo
     from tidelock.store.table import Table
@@ -53,7 +54,7 @@ T = TypeVar("T")
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake(FileMethods, SchemaMethods, StreamMethods, SinkMethods, UpkeepMethods):
+class Lake(StatementMethods, FileMethods, SchemaMethods, StreamMethods, SinkMethods, UpkeepMethods):
     """An open lake. Close it, or use it as a context manager."""
 
     @property
@@ -211,10 +212,6 @@ class Lake(FileMethods, SchemaMethods, StreamMethods, SinkMethods, UpkeepMethods
     def rules(self, table: str, *, branch: str = MAIN) -> Listing[RuleInfo]:
         """What must hold of the rows of a table: its key, NOT NULL, and its other rules."""
         return self.snapshot(branch).rules(table)
-
-    def sql(self, query: str, *, branch: str = MAIN) -> DataFrame:
-        """Run a Spark SQL query over the newest snapshot."""
-        return self.snapshot(branch).sql(query)
 
     def changes(
         self,

@@ -9,8 +9,9 @@ how many rows they have, from the log alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.listing import Listing
@@ -83,12 +84,15 @@ class Snapshot:
 
         return list_rules(self._store.files, self._tables, table)
 
-    def sql(self, query: str) -> DataFrame:
-        """Run a Spark SQL query over this snapshot, and over nothing else."""
-        from tidelock.store.queries import query_tables
+    def sql(self, query: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+        """Run a Spark SQL query over this snapshot, and over nothing else.
+
+        `params` are the values of its parameters: a mapping for `:name`, a list for `?`.
+        """
+        from tidelock.store.queries import QuerySources, query_text
 
         self._store.refuse_unusable()
-        return query_tables(query, self._tables, self.table, self._store.engine)
+        return query_text(query, QuerySources(self._tables, self.table, self._store.engine), params)
 
     def __repr__(self) -> str:
         count = len(list(self._tables.shown()))

@@ -23,7 +23,6 @@ from tidelock.errors import (
     BrokenInvariant,
     OutcomeUnknown,
     StoreError,
-    TableNotFound,
     TransactionClosed,
 )
 from tidelock.model.commit import (
@@ -50,6 +49,7 @@ from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
 from tidelock.store.rows.refusals import without_key
 from tidelock.store.rules.attempts import RuleChecks
 from tidelock.store.schema.defaults import DefaultValues
+from tidelock.store.sql_methods import SqlMethods
 from tidelock.store.staging import writes
 from tidelock.store.staging.own_fragments import fold_own
 from tidelock.store.staging.staged_table import StagedTable
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from tidelock.model.alterations import Alteration
     from tidelock.model.ddl.statements import Statement
     from tidelock.store.rooms_above import AfterCommits, CarryAlong, CheckTables
-    from tidelock.store.spark.types import DataFrame
     from tidelock.store.staging.read_set import ReadSet
 
 
@@ -73,7 +72,7 @@ class _Shown:
         self.transaction = transaction
 
 
-class Transaction:
+class Transaction(SqlMethods):
     """Use it as a context manager: leaving the block commits, an exception undoes everything."""
 
     def __init__(
@@ -370,18 +369,6 @@ class Transaction:
         if self._reads is not None:
             self._reads.note_tables()
         return self._tables.tables()
-
-    def sql(self, query: str) -> DataFrame:
-        """Run a Spark SQL query over what this transaction sees."""
-        self._store.refuse_unusable()
-        from tidelock.store.queries import query_tables
-
-        try:
-            return query_tables(query, self._tables.tables(), self.table, self._store.engine)
-        except TableNotFound as error:
-            if self._reads is not None:
-                self._reads.note_name(error.table)
-            raise
 
     # Ending
 

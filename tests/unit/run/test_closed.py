@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "drop_sink": ("s",),
     "drop_stream_table": ("v",),
     "drop_table": ("t",),
+    "execute": ("DELETE FROM t",),
     "explain": ("t",),
     "find_commit": (1,),
     "find_operation": ("o",),

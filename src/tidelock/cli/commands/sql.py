@@ -1,4 +1,4 @@
-"""`tidelock sql`: a Spark SQL query over one snapshot."""
+"""`tidelock sql`: a query over one snapshot, or statements that become one commit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tidelock.errors import InvalidOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
     from tidelock import Snapshot
 
 ROWS_SHOWN = 100
+COMMIT_PANEL = "The commit, of statements that change tables"
 EXAMPLE = """
 tidelock sql "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 tidelock sql -f report.sql --tag q1 -o report.csv
+tidelock sql "DELETE FROM orders WHERE id = :id" --param id:int=7 -m "a mistake"
 """
 
 
@@ -68,6 +69,29 @@ def sql(
             help="How many rows; 0 is all. A table shows 100, others all.",
         ),
     ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            "-p",
+            metavar="NAME=VALUE",
+            help="The value of :NAME in the text; NAME:int=5 and the like for other types than "
+            "string: int, double, decimal, boolean, date, timestamp, null. May be repeated.",
+        ),
+    ] = None,
+    message: Annotated[
+        str,
+        typer.Option("--message", "-m", metavar="TEXT", help="Why.", rich_help_panel=COMMIT_PANEL),
+    ] = "",
+    operation_id: Annotated[
+        str | None,
+        typer.Option(
+            "--operation-id",
+            metavar="ID",
+            help="Execute once: a second run with this id does nothing.",
+            rich_help_panel=COMMIT_PANEL,
+        ),
+    ] = None,
     branch: SnapshotBranchOption = None,
     at: AtOption = None,
     version: Annotated[
@@ -90,13 +114,18 @@ def sql(
         ),
     ] = None,
 ) -> None:
-    """Run a Spark SQL query over one snapshot of the lake.
+    """Run a Spark SQL query over one snapshot, or statements that change tables.
+
+    INSERT, UPDATE, DELETE, MERGE, TRUNCATE, CREATE TABLE and DROP TABLE, separated by semicolons,
+    are one commit, or nothing is changed; queries among them see what those before them did.
 
     --json gives one document with the snapshot, the columns and the rows; --format json gives the
     rows alone, --format jsonl one object per line. Decimals are strings, moments ISO 8601 in UTC.
     Apache Spark takes some seconds to start; --engine sail is quick for small questions.
     """
     from tidelock.cli import reach
+    from tidelock.cli.commands.sql_script import Script, execute_script, show_queries
+    from tidelock.cli.parameters import read_parameters
     from tidelock.cli.show import results
     from tidelock.store.spark.sessions import could_not, engine_errors
 
@@ -106,15 +135,39 @@ def sql(
         results.check_target(output)
     place = _one_point(at, version, tag)
     rows_max = limit if limit is not None else (ROWS_SHOWN if form == "table" else 0)
+    script = Script.of(text, read_parameters(param or ()))
+    if not script.is_one_query and form not in ("document", "table"):
+        raise InvalidOption("--format and --output are for one query. Run it by itself.")
+    if script.changes:
+        if place is not None:
+            raise InvalidOption(
+                "Statements change the newest version: --at, --version and --tag are for queries."
+            )
+        execute_script(
+            call,
+            script,
+            branch=branch,
+            message=message,
+            operation_id=operation_id,
+            rows_max=rows_max,
+        )
+        return
+    if message or operation_id:
+        raise InvalidOption(
+            "A query changes nothing: there is no commit that --message or --operation-id is for."
+        )
     with call.open() as lake:
         snapshot = reach.find_snapshot(lake, place, branch)
+        if not script.is_one_query:
+            show_queries(call, script, snapshot, rows_max)
+            return
         with call.output.waiting(starting(**call.engine)):
-            frame = snapshot.sql(text)
+            frame = snapshot.sql(script.bound.text, script.bound.values)
         # The engine may have put its own handler in place.
         interrupts.raise_from_now(writes=False)
         failed = could_not("could not run the query")
         with call.output.waiting("Running the query…"), engine_errors(frame.sparkSession, failed):
-            rows, more = _fetch(frame, rows_max, counted=form == "table")
+            rows, more = results.fetch(frame, rows_max, counted=form == "table")
         _give(call, form, output, snapshot, rows, more)
 
 
@@ -159,16 +212,6 @@ def _form(call: Call, given: Format | None, file: Path | None) -> str:
     return form
 
 
-def _fetch(frame: DataFrame, rows_max: int, *, counted: bool) -> tuple[pa.Table, int]:
-    """The first rows, and how many more there are, if that is asked for."""
-    if not rows_max:
-        return frame.toArrow(), 0
-    rows = frame.limit(rows_max + 1).toArrow()
-    if rows.num_rows <= rows_max:
-        return rows, 0
-    return rows.slice(0, rows_max), frame.count() - rows_max if counted else 1
-
-
 def _give(
     call: Call, form: str, file: Path | None, snapshot: Snapshot, rows: pa.Table, more: int
 ) -> None:
@@ -187,13 +230,10 @@ def _give(
 
 
 def _document(snapshot: Snapshot, rows: pa.Table, more: int) -> dict[str, Any]:
-    from tidelock.cli.show.results import rows_as_objects
-    from tidelock.model.ddl import type_name
+    from tidelock.cli.show.results import as_document
 
     return {
         "branch": snapshot.branch,
         "version": snapshot.version,
-        "columns": [{"name": f.name, "type": type_name(f.type)} for f in rows.schema],
-        "rows": rows_as_objects(rows),
-        "complete": not more,
+        **as_document(rows, more),
     }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelock.store.leases.recovery import Recovery
     from tidelock.store.leases.single_holder import Holder
     from tidelock.store.schema.history import SchemaVersion
+    from tidelock.store.statements.reports import StatementReport
     from tidelock.store.upkeep.garbage import GarbageReport
     from tidelock.store.upkeep.inventory import Finding
     from tidelock.store.upkeep.mirror import Foreign
@@ -57,6 +58,10 @@ def of_change(change: TableChange) -> Document:
         "dropped": change.after is None,
         "altered": change.altered,
     }
+
+
+def of_statement(report: StatementReport) -> Document:
+    return {"statement": report.kind, **_picked(report, "table inserted updated deleted")}
 
 
 def of_table(state: TableState) -> Document:

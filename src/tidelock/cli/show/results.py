@@ -17,14 +17,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidelock.cli.output import Output
 from tidelock.cli.show.cells import shown_values
 from tidelock.errors import InvalidOption
+from tidelock.model.types import type_name
 from tidelock.store.rows.json_values import encode_lines, join_lines, python_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ROWS_PER_BATCH = 10_000
 FORMATS = ("table", "csv", "json", "jsonl", "parquet")
@@ -42,6 +46,25 @@ def show_rows(output: Output, rows: pa.Table) -> None:
     columns = [shown_values(column) for column in rows.columns]
     numeric = [is_number(field.type) for field in rows.schema]
     output.rows(rows.schema.names, list(zip(*columns, strict=True)), numeric)
+
+
+def fetch(frame: DataFrame, rows_max: int, *, counted: bool) -> tuple[pa.Table, int]:
+    """The first rows, and how many more there are, if that is asked for."""
+    if not rows_max:
+        return frame.toArrow(), 0
+    rows = frame.limit(rows_max + 1).toArrow()
+    if rows.num_rows <= rows_max:
+        return rows, 0
+    return rows.slice(0, rows_max), frame.count() - rows_max if counted else 1
+
+
+def as_document(rows: pa.Table, more: int) -> dict[str, Any]:
+    """The columns and rows of a result, for a document."""
+    return {
+        "columns": [{"name": f.name, "type": type_name(f.type)} for f in rows.schema],
+        "rows": rows_as_objects(rows),
+        "complete": not more,
+    }
 
 
 def rows_as_objects(rows: pa.Table) -> list[dict[str, Any]]:

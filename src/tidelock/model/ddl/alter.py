@@ -39,8 +39,8 @@ from tidelock.model.ddl.columns import (
     read_rule,
     read_table_name,
 )
-from tidelock.model.ddl.cursor import Cursor, schema_cursor
 from tidelock.model.ddl.types import read_type
+from tidelock.model.sql.cursor import Cursor, schema_cursor
 from tidelock.model.types import normal_type
 
 

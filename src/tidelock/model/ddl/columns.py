@@ -23,11 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tidelock.errors import InvalidSchema
-from tidelock.model.ddl.cursor import Cursor
 from tidelock.model.ddl.types import KNOWN, read_type
 from tidelock.model.declared import DeclaredRule
 from tidelock.model.rules import OnDelete
 from tidelock.model.schema import Column
+from tidelock.model.sql.cursor import Cursor
 
 _REFUSED = {
     "GENERATED": "A generated column cannot be kept. Compute it in a stream table, or give it a "

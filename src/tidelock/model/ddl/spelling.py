@@ -22,10 +22,10 @@ from tidelock.model.alterations import (
     SetKey,
     SetRequired,
 )
-from tidelock.model.ddl.cursor import read_pieces
 from tidelock.model.declared import DeclaredRule, DeclaredTable
 from tidelock.model.names import fold, quote
 from tidelock.model.schema import Column, TableSchema
+from tidelock.model.sql.cursor import read_pieces
 from tidelock.model.types import spell_name, spell_type
 
 _RESERVED = frozenset(

@@ -12,7 +12,7 @@ An error names the statement, its line and column, and what was expected there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,10 +20,10 @@ from tidelock.errors import InvalidSchema
 from tidelock.model.alterations import SetComment
 from tidelock.model.ddl.alter import Action, read_actions
 from tidelock.model.ddl.columns import read_list, read_table_name
-from tidelock.model.ddl.cursor import Cursor, Piece, StatementErrors, read_pieces, unclosed
 from tidelock.model.ddl.forms import declared_table
 from tidelock.model.declared import DeclaredTable
-from tidelock.model.sql.text import QueryText, Unreadable
+from tidelock.model.sql.cursor import Cursor
+from tidelock.model.sql.script import Written, cut
 
 STORED_BY_US = frozenset({"TIDELOCK", "LANCE"})
 
@@ -51,57 +51,9 @@ class DropTable:
 Statement: TypeAlias = CreateTable | AlterTable | DropTable
 
 
-@dataclass(frozen=True)
-class Written:
-    """One statement of a text, not read yet."""
-
-    script: QueryText
-    pieces: tuple[Piece, ...]
-    number: int
-    """Which one it is, from 1."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(piece.word for piece in self.pieces[:4])
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return self.script.place(self.pieces[0].start)
-
-    @property
-    def declares_table(self) -> bool:
-        """Whether it is CREATE TABLE."""
-        return self.words[:2] == ("CREATE", "TABLE")
-
-    def cursor(self, statement: str) -> Cursor:
-        return Cursor(self.script.text, self.pieces, StatementErrors(self.script, statement))
-
-
 def read_statements(text: str) -> list[Statement]:
     """The statements of a text, or an error that says where it holds none."""
     return [read_statement(one) for one in cut(text)]
-
-
-def cut(text: str) -> list[Written]:
-    """The statements of a text, cut at its semicolons."""
-    try:
-        pieces = read_pieces(text)
-    except Unreadable as error:
-        raise unclosed(text, error) from None
-    script = QueryText(text)
-    return [Written(script, part, number) for number, part in enumerate(_parts(pieces), start=1)]
-
-
-def _parts(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, ...]]:
-    part: list[Piece] = []
-    for piece in pieces:
-        if piece.word != ";":
-            part.append(piece)
-        elif part:
-            yield tuple(part)
-            part = []
-    if part:
-        yield tuple(part)
 
 
 def read_statement(written: Written) -> Statement:

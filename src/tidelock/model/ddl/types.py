@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelock.model.ddl.cursor import Cursor, schema_cursor
+from tidelock.model.sql.cursor import Cursor, schema_cursor
 from tidelock.model.types import (
     NESTING_MAX,
     TIMESTAMP,

@@ -43,7 +43,7 @@ def row_filters(
             table = _only_table(condition, select, from_items, tables)
             if table is None or id(table) not in eligible:
                 continue
-            text = _unqualified(condition)
+            text = unqualified(condition)
             told = None if text is None else _told(translate, text, tables[id(table)])
             if told is not None:
                 found[id(table)].append(told)
@@ -126,7 +126,7 @@ def _only_table(
     return next(iter(about.values())) if len(about) == 1 else None
 
 
-def _unqualified(condition: exp.Expr) -> str | None:
+def unqualified(condition: exp.Expr) -> str | None:
     """The condition as text about one table; None if writing it out would change it."""
     bare = condition.copy()
     for column in list(bare.find_all(exp.Column)):

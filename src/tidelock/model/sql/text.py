@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -79,6 +80,20 @@ def word(token: Token) -> str:
     """The token in capitals if it is a bare word or a sign; empty for anything in quotes."""
     quoted = token.token_type in (TokenType.IDENTIFIER, *TEXT_TYPES)
     return "" if quoted else token.text.upper()
+
+
+_QUERY_BEGINS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM")
+
+
+def reads_query(text: str) -> bool:
+    """Whether an expression holds a query of its own. In doubt it does."""
+    try:
+        words = [word(token) for token in read_tokens(text)]
+    except Unreadable:
+        return True
+    return "SELECT" in words or any(
+        before == "(" and after in _QUERY_BEGINS for before, after in pairwise(words)
+    )
 
 
 def same_query(one: str, other: str) -> bool:

@@ -88,7 +88,7 @@ def count_matches(dataset: Dataset, keys: pa.Table, where: str | None = None) ->
         return len(match_keys(dataset, keys, where))
     (name,) = keys.column_names
     scanner = dataset.scanner(
-        columns=[], filter=_both(_in_list(name, whole(keys.column(0))), where), with_row_id=True
+        columns=[], filter=_both(in_list(name, whole(keys.column(0))), where), with_row_id=True
     )
     return int(scanner.to_table().num_rows)
 
@@ -203,7 +203,7 @@ def _look_up(
 ) -> pa.Table:
     return dataset.scanner(
         columns=list(names),
-        filter=_both(_in_list(column, wanted), where),
+        filter=_both(in_list(column, wanted), where),
         with_row_id=True,
         with_row_address=True,
     ).to_table()
@@ -213,7 +213,8 @@ def _both(filter: str, where: str | None) -> str:
     return filter if where is None else f"({filter}) AND ({where})"
 
 
-def _in_list(name: str, wanted: pa.Array) -> str:
+def in_list(name: str, wanted: pa.Array) -> str:
+    """That a column has one of some values, of which none is NULL, in Lance's words."""
     column = quote_for_lance(name)
     values = literals(wanted)
     return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"

@@ -45,6 +45,15 @@ class DefaultValues:
             return NO_DEFAULTS
         return Defaults({one.name: self._value(one, table) for one in schema.defaulted})
 
+    def sql(self, column: Column) -> str:
+        """The default of a column as SQL, with the moment of the transaction in it; NULL where it
+        has none."""
+        if column.default is None:
+            return "NULL"
+        from tidelock.model.defaults import at_moment
+
+        return f"({at_moment(column.default, self.moment, self._zone)})"
+
     def check(self, schema: TableSchema, table: str) -> None:
         """Raise if a default of the schema cannot be one."""
         self.of(schema, table)

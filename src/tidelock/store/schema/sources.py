@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tidelock.errors import InputError, InvalidDefinition, InvalidOption
-from tidelock.model.ddl.statements import Written, cut, read_create_table
+from tidelock.model.ddl.statements import read_create_table
 from tidelock.model.declared import DeclaredTable
+from tidelock.model.sql.script import Written, cut
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[DeclaredTable]
 _OF_STREAMS = (

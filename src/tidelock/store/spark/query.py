@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidelock.errors import QueryFailed
 from tidelock.model.names import quote
+from tidelock.model.sql.expressions.constants import PythonValue
+from tidelock.model.sql.expressions.syntax import NO_PARAMETERS
 from tidelock.model.sql.reads import QueryReads, TableRead, Translate, find_reads
-from tidelock.store.spark.sessions import engine_errors
+from tidelock.store.spark.sessions import Refused, engine_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +25,7 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos)")
 _SAIL_NAME = re.compile(r"ObjectName\(\[[^\]]*\]\)")
 _SAIL_PART = re.compile(r'Identifier\("((?:[^"\\]|\\.)*)"\)')
 
-__all__ = ["QueryReads", "TableRead", "Translate", "bind", "find_reads", "run_query"]
+__all__ = ["QueryReads", "TableRead", "Translate", "bind", "find_reads", "readable", "run_query"]
 
 
 def bind(plan: QueryReads) -> str:
@@ -45,22 +47,31 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def run_query(spark: SparkSession, plan: QueryReads, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The result of the query over `frames`, which are named as `plan.reads` names its tables."""
+def run_query(
+    spark: SparkSession,
+    plan: QueryReads,
+    frames: Mapping[str, DataFrame],
+    values: Mapping[str, PythonValue] = NO_PARAMETERS,
+    refused: Refused | None = None,
+) -> DataFrame:
+    """The result of the query over `frames`, which are named as `plan.reads` names its tables.
+
+    `values` are bound to the query's parameters by the engine itself.
+    """
     bound: dict[str, Any] = {
         f"t{number}": frames[read.name] for number, read in enumerate(plan.reads)
     }
     # Without frames PySpark does not format the text, and braces stay single.
     text = bind(plan) if bound else plan.text
 
-    def refused(engine: str, words: str) -> QueryFailed:
-        told = _readable(words, _lines_ahead(plan))
+    def refused_text(engine: str, words: str) -> QueryFailed:
+        told = readable(words, _lines_ahead(plan))
         place = _LINE.search(told)
         evidence = {"line": int(place[1])} if place else {}
         return QueryFailed(f"{engine} refused the query: {told}", query=plan.text, **evidence)
 
-    with engine_errors(spark, refused):
-        result = spark.sql(text, **bound)
+    with engine_errors(spark, refused or refused_text):
+        result = spark.sql(text, args=dict(values) or None, **bound)
         # Spark Connect analyses late; an error in the query belongs here.
         _ = result.schema
         return result
@@ -71,7 +82,7 @@ def _lines_ahead(plan: QueryReads) -> int:
     return len(plan.reads) + plan.begins_with if plan.reads else 0
 
 
-def _readable(message: str, ahead: int) -> str:
+def readable(message: str, ahead: int = 0) -> str:
     """The message with the user's lines, and with names as SQL writes them where Sail does not."""
     message = _LINE.sub(lambda match: f"line {max(1, int(match[1]) - ahead)}", message)
     return _SAIL_NAME.sub(lambda match: ".".join(map(quote, _SAIL_PART.findall(match[0]))), message)

@@ -14,7 +14,7 @@ from tidelock.errors import BrokenInvariant
 from tidelock.store.lookup.by_key import rows_by_id
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
-from tidelock.store.spark.differences import write_difference
+from tidelock.store.spark.differences import WrittenDifference, write_difference
 from tidelock.store.spark.stage import frame_target
 from tidelock.store.staging.counts import ByColumnId, Counts, Target
 from tidelock.store.staging.staged_table import StagedTable
@@ -39,12 +39,18 @@ class FrameReplacement(ByColumnId):
     found_at: int
     survives_data_changes: bool = False
 
+    @classmethod
+    def of(cls, view: Table, written: WrittenDifference) -> FrameReplacement:
+        fragments = [FragmentMetadata.from_json(text) for text in written.fragments]
+        view.files.sums.note(view.state.id, data_files(fragments))
+        return cls(written.marks, fragments, written.added, written.replaced, view.dataset.version)
+
     @property
     def removed(self) -> int:
         return sum(len(BitMap.deserialize(marks)) for marks in self.marks.values())
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
-        addresses = self._addresses()
+        addresses = self.addresses()
         removed = len(addresses)
         if base.version != self.found_at:
             # After maintenance, which moved rows and changed none.
@@ -60,7 +66,8 @@ class FrameReplacement(ByColumnId):
         counts.inserted += self.added - self.replaced
         return files.replace_rows(target.id, base, addresses, self.fragments)
 
-    def _addresses(self) -> Addresses:
+    def addresses(self) -> Addresses:
+        """Where the rows that leave are at the pin they were found at."""
         parts = [
             np.array(BitMap.deserialize(marks).to_array(), dtype=np.uint64)
             + np.uint64(fragment << 32)
@@ -84,14 +91,15 @@ def _ids_at(dataset: Dataset, addresses: Addresses) -> Addresses:
 def replace_frame(view: Table, staged: StagedTable, frame: DataFrame) -> FrameReplacement | None:
     """Write a difference (`differences.py`) and stage it, unless there is none. None if it
     does not say of every row that leaves where it is."""
-    written = write_difference(frame, frame_target(view))
+    written = write_replacement(view, frame)
     if written.missing:
         return None
-    fragments = [FragmentMetadata.from_json(text) for text in written.fragments]
-    view.files.sums.note(view.state.id, data_files(fragments))
-    operation = FrameReplacement(
-        written.marks, fragments, written.added, written.replaced, view.dataset.version
-    )
-    if fragments or written.marks:
+    operation = FrameReplacement.of(view, written)
+    if operation.fragments or operation.marks:
         staged.add(operation)
     return operation
+
+
+def write_replacement(view: Table, frame: DataFrame) -> WrittenDifference:
+    """Write a difference onto a table as it is seen, and stage nothing."""
+    return write_difference(frame, frame_target(view))

@@ -7,7 +7,7 @@ ids and addresses come to the driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 
-from tidelock.errors import WrongType
 from tidelock.model.names import quote
 from tidelock.model.sql.expressions import Assignment
-from tidelock.model.types import type_name
 from tidelock.store.engine import Engine
 from tidelock.store.lookup.by_key import match_keys, rows_by_id
+from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import StagedKeys
 from tidelock.store.rows.refusals import OFFENDERS_MAX
+from tidelock.store.spark.assignment import stored_columns
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, FrameSource, scan_frame
 from tidelock.store.spark.sessions import could_not, engine_errors
 from tidelock.store.spark.write import (
@@ -58,24 +58,32 @@ DRIVER_KEYS_MAX = 100_000
 """Up to this many rows, a frame's keys are looked up by the driver, through the key index."""
 
 
-def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
+def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> int:
+    """Stage the rows of a frame; returns how many."""
     fragments = _write(view, staged, frame)
     if not fragments:
-        return
+        return 0
     if not staged.schema.key:
         staged.add(Append(fragments=fragments))
-        return
+        return _rows(fragments)
     source = _Source.of(view, staged.target, fragments)
     source.refuse_duplicates()
     source.refuse_present_in(view.dataset)
     staged.add(Append(fragments=fragments, keys=[source.keys], checked_pin=view.dataset.version))
+    return _rows(fragments)
 
 
-def overwrite_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
+def overwrite_frame(view: Table, staged: StagedTable, frame: DataFrame) -> int:
+    """Stage the rows of a frame in the place of all that are there; returns how many come."""
     fragments = _write(view, staged, frame)
     if fragments and staged.schema.key:
         _Source.of(view, staged.target, fragments).refuse_duplicates()
     staged.add(Overwrite(fragments))
+    return _rows(fragments)
+
+
+def _rows(fragments: Sequence[FragmentMetadata]) -> int:
+    return sum(fragment.physical_rows for fragment in fragments)
 
 
 def upsert_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
@@ -174,6 +182,34 @@ class _Source:
             raise key_present(target, first, count)
 
 
+def refuse_colliding(
+    view: Table,
+    staged: StagedTable,
+    fragments: Sequence[FragmentMetadata],
+    leaving: Addresses,
+) -> None:
+    """DuplicateKey if rows that come have one key, or the key of a row that stays."""
+    target = staged.target
+    dataset = view.files.replace_rows(target.id, view.dataset, leaving, fragments)
+    own = tuple(added_fragments(view.dataset, dataset))
+    source = _Source(view.files, view.engine, target, dataset, own)
+    source.refuse_duplicates()
+    told = "would occur more than once after this statement"
+    if source.rows <= DRIVER_KEYS_MAX:
+        match = match_keys(view.dataset, source.keys)
+        others = ~is_among(match.addresses, np.sort(leaving))
+        if others.any():
+            taken = source.keys.take(np.sort(match.positions[others])[:OFFENDERS_MAX])
+            raise duplicate_key(target, taken, int(others.sum()), told)
+        return
+    names = [quote(name) for name in target.key]
+    staying = source.frame(target.key, ids=set(_ids(dataset)) - set(own)).select(*names)
+    new = source.frame(target.key).select(*names)
+    first, count = _first(new.join(staying, on=target.key, how="left_semi"), target)
+    if count:
+        raise duplicate_key(target, first, count, told)
+
+
 def _first(keys: Any, target: Target) -> tuple[pa.Table, int]:
     """The first of some keys, and how many there are, which is only counted if there are any."""
     with query_failures(keys.sparkSession, target.name):
@@ -263,12 +299,12 @@ def _rewrite_matched(source: _Source, pairs: Any) -> list[WrittenFragment]:
 
 
 def update_on_spark(
-    view: Table, staged: StagedTable, assignments: Sequence[Assignment], where: str | None
+    view: Table, assignments: Sequence[Assignment], where: str | None
 ) -> Mutation | None:
     """Evaluate new values on the executors, which write the rows under the ids that they have."""
     session = view.engine.get()
     frame = scan_frame(session, view.source(), with_row_ids=True)
-    assigned = {one.column.name: one for one in assignments}
+    assigned = {one.column.name: one.sql for one in assignments}
     with query_failures(session, view.name):
         frame = frame.alias(view.name)
         if where is not None:
@@ -278,56 +314,29 @@ def update_on_spark(
             ROW_ID,
             ROW_ADDRESS,
         )
-        _check_families(view, frame, assigned)
-        casts = [_cast(view, name, assigned) for name in view.schema.names]
-        written = write_rewritten_frame(
-            frame.selectExpr(*casts, ROW_ID, ROW_ADDRESS), frame_target(view)
+        return rewrite_rows(view, frame, assigned)
+
+
+def _select(name: str, value: str | None) -> str:
+    return quote(name) if value is None else f"({value}) AS {quote(name)}"
+
+
+def rewrite_rows(view: Table, frame: DataFrame, assigned: Mapping[str, str]) -> Mutation | None:
+    """Write other contents of rows that are there, under the ids that they have; None for no rows.
+
+    `frame` has the columns of the table, ROW_ID and ROW_ADDRESS. `assigned` are the columns that
+    have new values, of any type, and what these were made from.
+    """
+    with query_failures(frame.sparkSession, view.name):
+        stored = frame.selectExpr(
+            *stored_columns(frame, view.schema, view.name, assigned), ROW_ID, ROW_ADDRESS
         )
+        written = write_rewritten_frame(stored, frame_target(view))
     if not written:
         return None
     row_ids, addresses = _ids_and_addresses(written)
     fragments = _fragments(view.files, view.state.id, written)
     return Mutation(row_ids, addresses, fragments, view.dataset.version)
-
-
-def _select(name: str, assignment: Assignment | None) -> str:
-    return quote(name) if assignment is None else f"({assignment.sql}) AS {quote(name)}"
-
-
-def _cast(view: Table, name: str, assigned: dict[str, Assignment]) -> str:
-    if name not in assigned:
-        return quote(name)
-    kind = type_name(view.schema.column(name).type)
-    return f"CAST({quote(name)} AS {kind}) AS {quote(name)}"
-
-
-def _check_families(view: Table, frame: DataFrame, assigned: dict[str, Assignment]) -> None:
-    """Storing a value in a column of another family of types is refused, as Spark does in ANSI."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    given = to_arrow_schema(frame.schema, timezone="UTC")
-    for name, assignment in assigned.items():
-        expected, actual = view.schema.column(name).type, given.field(name).type
-        if pa.types.is_null(actual) or _family(expected) == _family(actual):
-            continue
-        raise WrongType(
-            f"Table {view.name!r}: {assignment.sql!r} gives {type_name(actual)}, which cannot be "
-            f"stored in column {name!r} of type {type_name(expected)}. Cast it explicitly.",
-            table=view.name,
-            column=name,
-            expected=type_name(expected),
-            actual=type_name(actual),
-        )
-
-
-def _family(kind: pa.DataType) -> str:
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "number"
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "time"
-    if pa.types.is_nested(kind):
-        return type_name(kind)
-    return str(kind)
 
 
 def find_rows(view: Table, where: str) -> tuple[Addresses, Addresses]:
@@ -336,7 +345,13 @@ def find_rows(view: Table, where: str) -> tuple[Addresses, Addresses]:
     session = view.engine.get()
     frame = scan_frame(session, view.source(), columns=columns, with_row_ids=True)
     with query_failures(session, view.name):
-        found = frame.alias(view.name).where(where).select(ROW_ID, ROW_ADDRESS).toArrow()
+        return numbers_of(view, frame.alias(view.name).where(where))
+
+
+def numbers_of(view: Table, frame: DataFrame) -> tuple[Addresses, Addresses]:
+    """The ids and addresses of the rows of a frame, which has ROW_ID and ROW_ADDRESS."""
+    with query_failures(frame.sparkSession, view.name):
+        found = frame.select(ROW_ID, ROW_ADDRESS).toArrow()
     return (
         numbers(found.column(ROW_ID)).astype(np.uint64),
         numbers(found.column(ROW_ADDRESS)).astype(np.uint64),

@@ -50,6 +50,22 @@ def no_defaults(schema: TableSchema, table: str) -> Defaults:
     return NO_DEFAULTS
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Where a staged table stood at one moment."""
+
+    state: TableState
+    name: str
+    operations: tuple[Operation, ...]
+    targets: tuple[Target, ...]
+    applied: int
+    current: Dataset | None
+    counts: Counts
+    dropped: bool
+    stream: StreamState | None
+    pruned: int
+
+
 @dataclass
 class StagedTable:
     """Owns what one transaction does to one table: its operations in order, the pin that they lead
@@ -85,6 +101,8 @@ class StagedTable:
     own: int | None = None
     """How many operations were asked for, once there are some that follow from them."""
     _current: Dataset | None = None
+    _settled: int = 0
+    """So many of the operations take no more rows."""
     _lock: Any = field(default_factory=threading.RLock)
     """Held while operations are applied: readers of the transaction may be other threads."""
 
@@ -202,13 +220,42 @@ class StagedTable:
 
     def open_append(self) -> Append | None:
         """The last operation, when it is an append that more rows can still be added to."""
-        last = self.operations[-1] if self.pending else None
+        last = self._open()
         return last if isinstance(last, Append) and not last.fragments else None
 
     def open_upsert(self) -> Upsert | None:
         """The last operation, when it is an upsert that more rows can still be added to."""
-        last = self.operations[-1] if self.pending else None
+        last = self._open()
         return last if isinstance(last, Upsert) else None
+
+    def _open(self) -> Operation | None:
+        pending = self.pending and len(self.operations) > self._settled
+        return self.operations[-1] if pending else None
+
+    def mark(self) -> Mark:
+        """Where it stands now. Nothing is added from here on to operations that are there."""
+        with self._lock:
+            self._settled = len(self.operations)
+            return Mark(
+                self.state,
+                self.name,
+                tuple(self.operations),
+                tuple(self.targets),
+                self.applied,
+                self._current,
+                replace(self.counts),
+                self.dropped,
+                self.stream,
+                self.pruned,
+            )
+
+    def return_to(self, mark: Mark) -> None:
+        """Forget what was done since."""
+        with self._lock:
+            self.state, self.name = mark.state, mark.name
+            self.operations[:], self.targets[:] = mark.operations, mark.targets
+            self.applied, self._current, self.counts = mark.applied, mark.current, mark.counts
+            self.dropped, self.stream, self.pruned = mark.dropped, mark.stream, mark.pruned
 
     def latest(self) -> Dataset:
         """The pin with the operations that were applied so far."""

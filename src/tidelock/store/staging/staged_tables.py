@@ -6,7 +6,8 @@ publishing all of them makes. Nothing here is visible to anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tidelock.errors import (
@@ -145,6 +146,19 @@ class StagedTables:
             self.drop(staged)
             return self._create(staged.name, schema, None)
         return staged
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Around several operations: if one fails, all are forgotten, and those before stay."""
+        staged, names, prunings = dict(self._staged), dict(self._by_name), self.prunings
+        marks = [one.mark() for one in staged.values()]
+        try:
+            yield
+        except BaseException:
+            self._staged, self._by_name, self.prunings = staged, names, prunings
+            for one, mark in zip(staged.values(), marks, strict=True):
+                one.return_to(mark)
+            raise
 
     def changed(self) -> list[StagedTable]:
         return [staged for staged in list(self._staged.values()) if staged.changed]

@@ -6,13 +6,13 @@ Spark's meaning, else on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tidelock.errors import InvalidOption, RequiredColumnNull
-from tidelock.model.sql.expressions import Assignment, parse_assignment
+from tidelock.model.sql.expressions import Assignment, Filter, parse_assignment
 from tidelock.store.lookup.wanted_keys import StagedKeys
 from tidelock.store.spark.stage import find_rows, update_on_spark
 from tidelock.store.staging.operations import Mutation, added_fragments, refuse_taken
@@ -26,7 +26,16 @@ from tidelock.store.tables.fragments import Addresses, numbers, with_row_ids
 
 def delete(view: Table, staged: StagedTable, where: str) -> int:
     """Stage the removal of rows; returns how many."""
-    row_ids, addresses = _find(view, where)
+    return stage_delete(view, staged, *_find(view, where))
+
+
+def delete_here(view: Table, staged: StagedTable, condition: Filter) -> int:
+    """Stage the removal of the rows that Lance finds; returns how many."""
+    return stage_delete(view, staged, *_find_here(view, condition))
+
+
+def stage_delete(view: Table, staged: StagedTable, row_ids: Addresses, addresses: Addresses) -> int:
+    """Stage the removal of rows that were found; returns how many."""
     if len(row_ids):
         staged.add(Mutation(row_ids, addresses, (), view.dataset.version))
     return len(row_ids)
@@ -47,9 +56,14 @@ def prune(view: Table, staged: StagedTable, where: str, until: int | None) -> Ad
 def _find(view: Table, where: str) -> tuple[Addresses, Addresses]:
     """The ids and addresses of the rows for which a condition is true."""
     condition = view.condition(where)
-    view.note(condition)
     if condition.lance is None:
+        view.note(condition)
         return find_rows(view, where)
+    return _find_here(view, condition)
+
+
+def _find_here(view: Table, condition: Filter) -> tuple[Addresses, Addresses]:
+    view.note(condition)
     scanner = view.dataset.scanner(
         columns=[], filter=condition.lance, with_row_id=True, with_row_address=True
     )
@@ -72,17 +86,32 @@ def update(
         parse_assignment(column, value, view.schema, table_name=view.name, zone=view.engine.zone)
         for column, value in assignments.items()
     ]
-    view.note(condition)
     native = all(one.native is not None for one in parsed)
     if native and (condition is None or condition.lance is not None):
+        return update_here(view, staged, parsed, condition)
+    view.note(condition)
+    mutation = update_on_spark(view, parsed, where)
+    return stage_update(view, staged, mutation, [one.column.name for one in parsed])
+
+
+def update_here(
+    view: Table, staged: StagedTable, assignments: Sequence[Assignment], condition: Filter | None
+) -> int:
+    """Stage new values, computed here, for the rows that Lance finds; returns how many."""
+    view.note(condition)
+    with view.files.reading(view.state):
         lance_filter = None if condition is None else condition.lance
-        with view.files.reading(view.state):
-            mutation = _update_here(view, staged, parsed, lance_filter)
-    else:
-        mutation = update_on_spark(view, staged, parsed, where)
+        mutation = _update_here(view, staged, assignments, lance_filter)
+    return stage_update(view, staged, mutation, [one.column.name for one in assignments])
+
+
+def stage_update(
+    view: Table, staged: StagedTable, mutation: Mutation | None, assigned: Iterable[str]
+) -> int:
+    """Stage rows that were written with new values in some columns; returns how many."""
     if mutation is None:
         return 0
-    if {one.column.name for one in parsed} & set(staged.schema.key):
+    if set(assigned) & set(staged.schema.key):
         _refuse_colliding_keys(view, staged, mutation)
     staged.add(mutation)
     return len(mutation.row_ids)

@@ -7,18 +7,19 @@ NULLs, NaNs, overflows and errors included. What is not known to have it is left
 
     syntax       text -> tree and the columns it reads; refuses what is not one scalar expression
     literals     the literals of Spark SQL, with Spark's types
+    constants    Python's values as such literals: what is bound, and what is given as a value
     lance        tree -> a Lance filter
     comparisons  one column against one literal, type by type
     arithmetic   tree -> something that computes a column from Arrow data
     definition   the values that are handed out: Filter and Assignment
 """
 
+from tidelock.model.sql.expressions.constants import sql_literal
 from tidelock.model.sql.expressions.definition import (
     Assignment,
     Filter,
     parse_assignment,
     parse_filter,
-    sql_literal,
 )
 
 __all__ = ["Assignment", "Filter", "parse_assignment", "parse_filter", "sql_literal"]

@@ -5,15 +5,14 @@ Both are made from text and a schema alone, so that the same text always takes t
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp
 
-from tidelock.errors import BrokenInvariant, InvalidExpression, WrongType
+from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, WrongType
 from tidelock.model.schema import Column, TableSchema
 from tidelock.model.sql.expressions.arithmetic import (
     Computation,
@@ -22,9 +21,10 @@ from tidelock.model.sql.expressions.arithmetic import (
     compute,
     exact,
 )
+from tidelock.model.sql.expressions.constants import PythonValue, sql_literal
 from tidelock.model.sql.expressions.lance import to_lance
-from tidelock.model.sql.expressions.literals import read
-from tidelock.model.sql.expressions.syntax import NeedsSpark, Scope, bare, parse
+from tidelock.model.sql.expressions.literals import Literal, read, read_plain
+from tidelock.model.sql.expressions.syntax import NO_PARAMETERS, NeedsSpark, Scope, bare, parse
 from tidelock.model.types import type_name
 
 
@@ -91,10 +91,18 @@ class Assignment:
 
 
 def parse_filter(
-    sql: str, schema: TableSchema, *, zone: str = "UTC", table_name: str | None = None
+    sql: str,
+    schema: TableSchema,
+    *,
+    zone: str = "UTC",
+    table_name: str | None = None,
+    parameters: Mapping[str, PythonValue] = NO_PARAMETERS,
 ) -> Filter:
-    """The filter that the text is, with Spark's meaning in the given session time zone."""
-    scope = Scope(schema, table_name, zone)
+    """The filter that the text is, with Spark's meaning in the given session time zone.
+
+    `parameters` are the values of what the text calls `:name`.
+    """
+    scope = Scope(schema, table_name, zone, parameters)
     syntax = parse(sql, scope)
     _check_boolean(syntax.tree, sql, scope)
     if syntax.why_spark is not None:
@@ -112,10 +120,11 @@ def parse_assignment(
     *,
     zone: str = "UTC",
     table_name: str | None = None,
+    parameters: Mapping[str, PythonValue] = NO_PARAMETERS,
 ) -> Assignment:
     """The assignment to the column of Spark SQL text, or of a Python value that is not text."""
     target = schema.column(column)
-    scope = Scope(schema, table_name, zone)
+    scope = Scope(schema, table_name, zone, parameters)
     text = sql if isinstance(sql, str) else sql_literal(sql)
     syntax = parse(text, scope)
     native: Computation | None = None
@@ -142,29 +151,22 @@ def parse_assignment(
     return Assignment(target, text, syntax.columns, native, why_spark)
 
 
-def sql_literal(value: object) -> str:
-    """A Python value as a Spark SQL literal, in UTC where it is an instant."""
-    if value is None or isinstance(value, bool):
-        return "NULL" if value is None else str(value).upper()
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return f"{value!r}D"
-    if isinstance(value, decimal.Decimal) and value.is_finite():
-        return f"{value:f}BD"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, dt.datetime):
-        if value.tzinfo is None:
-            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
-        instant = value.astimezone(dt.UTC).replace(tzinfo=None)
-        return f"TIMESTAMP '{instant.isoformat(sep=' ')}Z'"
-    if isinstance(value, dt.date):
-        return f"DATE '{value.isoformat()}'"
-    raise InvalidExpression(
-        f"{value!r} ({type(value).__name__}) has no form in Spark SQL. Write it as text.",
-        expression=str(value),
-    )
+def parse_constant(
+    sql: str, zone: str = "UTC", parameters: Mapping[str, PythonValue] = NO_PARAMETERS
+) -> Literal | None:
+    """The constant that the text is, with Spark's type; None if only Spark can tell what it is."""
+    plain = read_plain(sql, zone)
+    if plain is not None:
+        return plain
+    try:
+        syntax = parse(sql, Scope(_NO_COLUMNS, None, zone, parameters))
+    except (ColumnNotFound, InvalidExpression):
+        # Spark sees the same text, and says what is wrong with it.
+        return None
+    return None if syntax.why_spark is not None else read(syntax.tree, zone)
+
+
+_NO_COLUMNS = TableSchema(())
 
 
 def _check_boolean(tree: exp.Expr, sql: str, scope: Scope) -> None:

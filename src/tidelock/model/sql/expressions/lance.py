@@ -208,7 +208,8 @@ class _Translation:
     def _like(self, node: exp.Expr, negated: bool) -> Condition:
         column = self._column(node.this)
         pattern = self._literal(node.expression).value
-        if column.type != pa.string() or not isinstance(pattern, str):
+        # A backslash in a pattern escapes what follows; only Spark is known to do it as Spark does.
+        if column.type != pa.string() or not isinstance(pattern, str) or "\\" in pattern:
             raise NeedsSpark(shown(node))
         if not negated:
             return f"{quoted(column)} LIKE {word(pattern)}"

@@ -90,6 +90,29 @@ def read(node: exp.Expr, zone: str) -> Literal | None:
     return _cast(node, zone)
 
 
+_PLAIN = re.compile(
+    r"(?P<number>-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))|'(?P<text>[^'\\$]*)'"
+    r"|(?P<word>NULL|TRUE|FALSE)|(?P<kind>DATE|TIMESTAMP)\s*'(?P<moment>[^'\\$]*)'",
+    re.IGNORECASE | re.ASCII,
+)
+_WORDS = {"NULL": NULL, "TRUE": Literal(pa.bool_(), True), "FALSE": Literal(pa.bool_(), False)}
+_MOMENTS = {"DATE": exp.DType.DATE, "TIMESTAMP": exp.DType.TIMESTAMPTZ}
+
+
+def read_plain(text: str, zone: str) -> Literal | None:
+    """The literal that a text is, if no parser is needed to see that: for many of them."""
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        return None
+    if found["number"] is not None:
+        return _number(found["number"])
+    if found["word"] is not None:
+        return _WORDS[found["word"].upper()]
+    if found["kind"] is not None:
+        return _cast_time(found["moment"], _MOMENTS[found["kind"].upper()], zone)
+    return Literal(pa.string(), found["text"])
+
+
 def decimal_type(value: Decimal) -> pa.Decimal128Type | None:
     """The type that Spark gives to a decimal literal: 1.10 is a DECIMAL(3,2)."""
     _, digits, exponent = value.as_tuple()

@@ -9,8 +9,9 @@ the tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -20,6 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidelock.errors import ColumnNotFound, InvalidExpression
 from tidelock.model.names import fold, suggest
 from tidelock.model.schema import Column, TableSchema
+from tidelock.model.sql.expressions.constants import PythonValue, literal_tree
 from tidelock.model.sql.text import Unreadable, join_doubled_quotes, read_tokens
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -58,6 +60,8 @@ _OPERATORS = {
 }
 _CASTS = ("CAST", "TRY_CAST")
 
+NO_PARAMETERS: Mapping[str, PythonValue] = MappingProxyType({})
+
 
 class NeedsSpark(Exception):
     """Not an error: says, while translating, which part only Spark can evaluate."""
@@ -80,6 +84,8 @@ class Scope:
     schema: TableSchema
     table_name: str | None = None
     zone: str = "UTC"
+    parameters: Mapping[str, PythonValue] = field(default_factory=dict)
+    """The values of parameters, by name."""
 
     def find(self, node: exp.Expr) -> Column | None:
         """The column that the node is, as a whole; None for everything else."""
@@ -93,6 +99,9 @@ def parse(sql: str, scope: Scope) -> Syntax:
     tokens = _tokenize(sql)
     why_spark = _reason_in_text(sql, tokens)
     tree = _parse_tokens(sql, join_doubled_quotes(sql, tokens))
+    if scope.parameters:
+        tree, unspoken = _bound(tree, scope.parameters)
+        why_spark = why_spark or unspoken
     read = set()
     for node in _walk(tree):
         if isinstance(node, _REFUSED_KINDS):
@@ -106,6 +115,23 @@ def parse(sql: str, scope: Scope) -> Syntax:
             read.add(_resolve(node, scope)[0].name)
     columns = tuple(name for name in scope.schema.names if name in read)
     return Syntax(sql, tree, columns, why_spark)
+
+
+def _bound(tree: exp.Expr, parameters: Mapping[str, PythonValue]) -> tuple[exp.Expr, str | None]:
+    """The tree with constants in the place of parameters, and why Spark must evaluate it if one
+    has a value that SQL has no literal for."""
+    why_spark: str | None = None
+    holder = exp.Paren(this=tree)
+    for node in list(holder.find_all(exp.Placeholder)):
+        if node.name not in parameters:
+            continue
+        constant = literal_tree(parameters[node.name])
+        if constant is None:
+            why_spark = f"the value of :{node.name}"
+        node.replace(exp.Null() if constant is None else constant)
+    bound: exp.Expr = holder.this
+    bound.pop()
+    return bound, why_spark
 
 
 def bare(node: exp.Expr) -> exp.Expr:

@@ -1,8 +1,10 @@
-"""Walking over the tokens of DDL: a list of columns, or one statement of a text.
+"""Walking over the tokens of a statement, or of a list of columns.
 
-Owns: what is a word, a name, a text or a sign there, where an expression ends, and how an error
-says where the reading stopped. Tokens are those of `model/sql/text.py`; words that stand together
-in one of them (PRIMARY KEY) are taken apart, so that white space and comments make no difference.
+Owns: what is a word, a name, a text or a sign there, where an expression or a part of a statement
+ends, and how an error says where the reading stopped. Words that a statement is made of must be in
+backticks where they are the names of columns. Tokens are those of `model/sql/text.py`; words that
+stand together in one of them (PRIMARY KEY) are taken apart, so that white space and comments make
+no difference.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidelock.errors import Advice, InputError, InvalidSchema
+from tidelock.errors import Advice, InputError, InvalidExpression, InvalidSchema
 from tidelock.model.sql.text import (
     TEXT_TYPES,
     QueryText,
@@ -26,6 +28,7 @@ from tidelock.model.sql.text import (
 
 _WORDS = re.compile(r"\w+(?:\s+\w+)*")
 _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
+_AFTER_NAMES = ("=", ",", ")", ".")
 SHOWN_MAX = 20
 
 Kind = Literal["word", "name", "text", "number", "sign"]
@@ -54,6 +57,19 @@ class Cursor:
         self._pieces = pieces
         self._errors = errors
         self._at = 0
+        self.definitions = ""
+        """What stands in front of the verb of a statement: WITH and its queries."""
+
+    def begin_at(self, position: int) -> None:
+        """Go on from a piece; what stands before it are definitions."""
+        self._at = position
+        self.definitions = self._slice(0, position) if position else ""
+
+    def copy(self) -> Cursor:
+        """Another one at the same place, to look ahead with."""
+        other = Cursor(self.text, self._pieces, self._errors)
+        other._at, other.definitions = self._at, self.definitions
+        return other
 
     # Looking
 
@@ -106,6 +122,21 @@ class Cursor:
         self._at += 1
         return self._pieces[self._at - 1].text
 
+    def names(self, what: str) -> tuple[str, ...]:
+        """A name that may have others before it: `a`, `t.a`."""
+        parts = [self.name(what)]
+        while self.take("."):
+            parts.append(self.name(what))
+        return tuple(parts)
+
+    def alias(self, *ends: str) -> str | None:
+        """`[AS] name`, unless what follows is one of the words that go on."""
+        if self.take("AS"):
+            return self.name("an alias")
+        if self.word in ends or self.kind() not in ("word", "name"):
+            return None
+        return self.name("an alias")
+
     def string(self, what: str) -> str:
         """A text in quotes. Spark joins those that stand next to each other."""
         if self.kind() != "text":
@@ -156,6 +187,33 @@ class Cursor:
             self.fail(what)
         return self._written(begin, self._at)
 
+    def until(self, what: str, *ends: str) -> str:
+        """The part up to one of the words, or to the end, outside of parentheses and of CASE ...
+        END; as it was written."""
+        begin = self._at
+        depth = cases = 0
+        while not self.ended:
+            sign = self.word
+            if not depth and not cases and sign in ends:
+                break
+            named = self.peek(-1) == "." or self.peek(1) in _AFTER_NAMES
+            if sign == "CASE" and not named:
+                cases += 1
+            elif sign == "END" and cases and self.peek(-1) != ".":
+                cases -= 1
+            depth += (sign in _OPEN) - (sign in _CLOSE)
+            if depth < 0:
+                self.refuse("a parenthesis closes that was not opened.")
+            self._at += 1
+        if depth:
+            self.fail("a parenthesis that closes")
+        if self._at == begin:
+            self.fail(what)
+        return self._slice(begin, self._at)
+
+    def _slice(self, begin: int, end: int) -> str:
+        return self.text[self._pieces[begin].start : self._pieces[end - 1].end]
+
     def _written(self, begin: int, end: int) -> str:
         """The text of some pieces; where a comment stood, there is a space."""
         parts: list[str] = []
@@ -182,9 +240,12 @@ class Cursor:
     def fail(self, what: str) -> NoReturn:
         raise self.wanted(what)
 
-    def refuse(self, sentence: str, advice: Advice | None = None, **evidence: Any) -> NoReturn:
-        """What stands here can be read, and cannot be."""
-        raise self._errors.placed(self.offset, InvalidSchema(sentence, advice, **evidence))
+    def refuse(
+        self, sentence: str, advice: Advice | None = None, *, at: int | None = None, **evidence: Any
+    ) -> NoReturn:
+        """What stands here, or at an offset, can be read, and cannot be."""
+        error = self._errors.kind(sentence, advice, **evidence)
+        raise self._errors.placed(self.offset if at is None else at, error)
 
     @contextmanager
     def placing(self) -> Iterator[None]:
@@ -204,6 +265,8 @@ class Cursor:
 class Errors:
     """How a list of columns that is given by itself says what is wrong with it."""
 
+    kind: ClassVar[type[InputError]] = InvalidSchema
+
     def wanted(self, offset: int, wanted: str, found: str) -> InputError:
         return InvalidSchema(
             f"The schema cannot be read at character {offset + 1}: expected {wanted}, "
@@ -219,7 +282,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class StatementErrors(Errors):
-    """How a statement of a text does."""
+    """How a statement that declares tables does."""
 
     script: QueryText
     statement: str
@@ -227,7 +290,7 @@ class StatementErrors(Errors):
 
     def wanted(self, offset: int, wanted: str, found: str) -> InputError:
         told = f"this {self.statement} cannot be read: expected {wanted}, found {found}."
-        return self.placed(offset, InvalidSchema(told, expected=wanted, found=found))
+        return self.placed(offset, self.kind(told, expected=wanted, found=found))
 
     def placed(self, offset: int, error: InputError) -> InputError:
         line, column = self.script.place(offset)
@@ -237,6 +300,12 @@ class StatementErrors(Errors):
             error.advice,
             **{**error.evidence, **evidence},
         )
+
+
+class ChangeErrors(StatementErrors):
+    """How a statement that changes rows does."""
+
+    kind = InvalidExpression
 
 
 def read_pieces(text: str) -> list[Piece]:
