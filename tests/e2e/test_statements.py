@@ -484,3 +484,55 @@ def test_a_session_that_is_lenient_stores_no_other_value(lake: Lake, spark: Any)
                 other.execute(sql)
         other.execute("INSERT INTO plain SELECT 5L, 'x'")
     assert (5, "x") in rows(lake, "plain")
+
+
+# Beside others
+
+
+MERGE_STAGED = (
+    "MERGE INTO orders USING staged ON orders.id = staged.id WHEN MATCHED AND staged.amount IS NULL"
+    " THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+)
+
+
+def test_a_merge_conflicts_by_row(lake: Lake) -> None:
+    before = ids(lake)
+    tx = lake.transaction()
+    tx.execute(MERGE_STAGED, staged=pa.Table.from_pylist(STAGED))
+    lake.execute(
+        "UPDATE orders SET amount = 21 WHERE id = 2; INSERT INTO orders VALUES (8, 'h', 8)"
+    )
+    lake.optimize()
+    tx.publish()
+    assert rows(lake) == [
+        (1, "ada", Decimal("11.00")),
+        (2, "grace", Decimal("21.00")),
+        (8, "h", Decimal("8.00")),
+        (9, "mary", Decimal("90.00")),
+    ]
+    assert ids(lake)[1] == before[1]
+
+
+def test_a_merge_loses_to_who_touched_its_row_or_took_its_key(lake: Lake) -> None:
+    staged = pa.Table.from_pylist(STAGED)
+    tx = lake.transaction()
+    tx.execute(MERGE_STAGED, staged=staged)
+    lake.execute("UPDATE orders SET amount = 31 WHERE id = 3")
+    with pytest.raises(errors.CommitConflict, match=r"\(id\) = 3"):
+        tx.publish()
+    tx = lake.transaction()
+    tx.execute(MERGE_STAGED, staged=staged)
+    lake.execute("INSERT INTO orders VALUES (9, 'else', 9)")
+    with pytest.raises(errors.DuplicateKey):
+        tx.publish()
+    lake.execute(MERGE_STAGED, staged=staged)
+    assert rows(lake)[-1] == (9, "mary", Decimal("90.00"))
+
+
+def test_a_merge_of_rows_of_its_own_transaction_conflicts_by_table(lake: Lake) -> None:
+    tx = lake.transaction()
+    tx.execute("INSERT INTO orders VALUES (9, 'x', 1)")
+    tx.execute(MERGE_STAGED, staged=pa.Table.from_pylist(STAGED))
+    lake.execute("INSERT INTO orders VALUES (8, 'h', 8)")
+    with pytest.raises(errors.CommitConflict):
+        tx.publish()

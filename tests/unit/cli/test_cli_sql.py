@@ -44,6 +44,20 @@ def test_a_statement_comes_from_stdin_and_answers_in_json(shop: Cli) -> None:
     assert [row["customer"] for row in rows_of(shop, "orders")] == ["it's"]
 
 
+def test_a_script_declares_tables_and_fills_them(shop: Cli) -> None:
+    text = (
+        "CREATE TABLE notes (id INT PRIMARY KEY, tier STRING DEFAULT 'basic' CHECK (tier <> ''));"
+        "INSERT INTO notes (id) VALUES (1);\nALTER TABLE notes ADD COLUMN text STRING;"
+        "UPDATE notes SET text = :text"
+    )
+    told = shop("sql", text, "-p", "text=a;b").out
+    assert told.splitlines()[-1] == "Committed as version 2"
+    assert rows_of(shop, "notes") == [{"id": 1, "tier": "basic", "text": "a;b"}]
+    broken = text.replace("notes", "others") + ";INSERT INTO others (id, tier) VALUES (2, '')"
+    assert "others_tier_check" in shop("sql", broken, "-p", "text=x", code=3).err
+    assert "others" not in shop("table", "list").out
+
+
 def test_a_branch_is_changed(shop: Cli) -> None:
     shop("branch", "create", "dev")
     shop("sql", "INSERT INTO orders (id) VALUES (1)", "-b", "dev")

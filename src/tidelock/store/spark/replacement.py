@@ -13,10 +13,11 @@ from pyroaring import BitMap
 from tidelock.errors import BrokenInvariant
 from tidelock.store.lookup.by_key import rows_by_id
 from tidelock.store.lookup.key_numbers import is_among
-from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
+from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS, WantedKeys
 from tidelock.store.spark.differences import WrittenDifference, write_difference
 from tidelock.store.spark.stage import frame_target
 from tidelock.store.staging.counts import ByColumnId, Counts, Target
+from tidelock.store.staging.operations import Replacement
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles
@@ -66,6 +67,20 @@ class FrameReplacement(ByColumnId):
         counts.inserted += self.added - self.replaced
         return files.replace_rows(target.id, base, addresses, self.fragments)
 
+    def by_row(self, view: Table, keys: WantedKeys | None) -> Replacement:
+        """The same, in conflict only with who touches one of its rows; `keys` are those of the rows
+        that come, where others might take them."""
+        addresses = self.addresses()
+        return Replacement(
+            _ids_at(view.dataset, addresses),
+            addresses,
+            self.fragments,
+            self.replaced,
+            self.found_at,
+            keys,
+            survives_data_changes=True,
+        )
+
     def addresses(self) -> Addresses:
         """Where the rows that leave are at the pin they were found at."""
         parts = [
@@ -77,15 +92,18 @@ class FrameReplacement(ByColumnId):
 
 
 def _ids_at(dataset: Dataset, addresses: Addresses) -> Addresses:
-    """The ids of the rows at these addresses, which are sorted."""
+    """The ids of the rows at these addresses, which are sorted; in their order."""
     scanner = dataset.scanner(
         columns=[], with_row_id=True, with_row_address=True, batch_size=PASS_BATCH_ROWS
     )
-    found = []
+    ids, places = [addresses[:0]], [addresses[:0]]
     for batch in scanner.to_batches():
-        mask = is_among(numbers(batch.column("_rowaddr")), addresses)
-        found.append(numbers(batch.column("_rowid"))[mask])
-    return np.concatenate(found) if found else addresses[:0]
+        there = numbers(batch.column("_rowaddr"))
+        mask = is_among(there, addresses)
+        ids.append(numbers(batch.column("_rowid"))[mask])
+        places.append(there[mask])
+    # Fragments need not come by their ids.
+    return np.concatenate(ids)[np.argsort(np.concatenate(places))]
 
 
 def replace_frame(view: Table, staged: StagedTable, frame: DataFrame) -> FrameReplacement | None:

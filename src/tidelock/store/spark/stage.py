@@ -187,8 +187,9 @@ def refuse_colliding(
     staged: StagedTable,
     fragments: Sequence[FragmentMetadata],
     leaving: Addresses,
-) -> None:
-    """DuplicateKey if rows that come have one key, or the key of a row that stays."""
+) -> StagedKeys:
+    """The keys of rows that come. DuplicateKey if two of them have the same, or one has that of a
+    row that stays."""
     target = staged.target
     dataset = view.files.replace_rows(target.id, view.dataset, leaving, fragments)
     own = tuple(added_fragments(view.dataset, dataset))
@@ -201,13 +202,14 @@ def refuse_colliding(
         if others.any():
             taken = source.keys.take(np.sort(match.positions[others])[:OFFENDERS_MAX])
             raise duplicate_key(target, taken, int(others.sum()), told)
-        return
+        return source.keys
     names = [quote(name) for name in target.key]
     staying = source.frame(target.key, ids=set(_ids(dataset)) - set(own)).select(*names)
     new = source.frame(target.key).select(*names)
     first, count = _first(new.join(staying, on=target.key, how="left_semi"), target)
     if count:
         raise duplicate_key(target, first, count, told)
+    return source.keys
 
 
 def _first(keys: Any, target: Target) -> tuple[pa.Table, int]:

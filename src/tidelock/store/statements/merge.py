@@ -65,10 +65,13 @@ def run_merge(desk: Desk, merge: Merge) -> StatementReport:
     if written.repeated and not merge.allows_repeats:
         raise _matched_repeatedly(view, written)
     operation = FrameReplacement.of(view, written)
+    keys = None
     if plan.sets_key and operation.added:
-        refuse_colliding(view, staged, operation.fragments, operation.addresses())
+        keys = refuse_colliding(view, staged, operation.fragments, operation.addresses())
     if operation.fragments or operation.marks:
-        staged.add(operation)
+        # Rows that the transaction itself added have other ids on top of another base: then it
+        # conflicts with whatever changes the table.
+        staged.add(operation if staged.operations else operation.by_row(view, keys))
     return StatementReport(
         merge.kind,
         staged.name,
