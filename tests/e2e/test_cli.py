@@ -327,6 +327,9 @@ def test_every_example_in_the_help_works(
     pq.write_table(pa.table({"id": [1], "name": ["ann"]}), tmp_path / "customers.parquet")
     (tmp_path / "pipelines" / "shop").mkdir(parents=True)
     (tmp_path / "totals.sql").write_text(TOTALS)
+    (tmp_path / "schema").mkdir()
+    people = "CREATE TABLE people (id BIGINT PRIMARY KEY, name STRING NOT NULL)"
+    (tmp_path / "schema" / "people.sql").write_text(people)
     daily = tmp_path / "pipelines" / "shop" / "daily.sql"
     daily.write_text(f"CREATE MATERIALIZED VIEW daily AS {TOTALS}")
     examples = sorted(every_example(), key=_place)

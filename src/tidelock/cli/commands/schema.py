@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
     command(
         schema,
         "show",
-        example="tidelock schema show orders --version 2\ntidelock schema show > schema.sql",
+        example="tidelock schema show orders --version 2",
     )(show)
     command(schema, "plan", example="tidelock schema plan schema/")(plan)
     command(
