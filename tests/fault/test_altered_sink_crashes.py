@@ -99,9 +99,12 @@ def test_files_of_two_eras_are_those_of_an_undisturbed_delivery(
         deliver(lake)
     after = files_at(lake, "w")
     assert {key: after[key] for key in left} == left
-    if feed == "changes" or point not in ("before_intent",):
+    # Once the versions are gone that tell how to divide rows of the second era, only what was
+    # planned of them is sent. Points within chunks are passed twice by the first plan alone.
+    planned = hit == 2 and point not in ("before_intent", "mid_chunk", "after_chunk")
+    if feed == "changes" or planned:
         assert after == expected
-    check_manifest(lake, "w")
+    check_manifest(lake, "w", "stopped")
 
 
 @pytest.mark.parametrize("feed", FEEDS)

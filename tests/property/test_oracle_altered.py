@@ -150,11 +150,12 @@ class Altering:
         self.relabelled = False
 
     def replace(self) -> None:
-        """Another table in the place of one, as that was at first."""
+        """Another table in the place of one that has its first name, as that was at first."""
         one = self._table()
         names = self.altered.names
         taken = fold(names["U" if one == "T" else "T"]) == NAMES[one]
-        if taken or self.chance.random() < 0.5 or self.widened & set(COLUMNS[one]):
+        renamed = names[one] != NAMES[one]
+        if taken or renamed or self.chance.random() < 0.5 or self.widened & set(COLUMNS[one]):
             return
         ddl, key = DDL[one]
         with self.altered.lake.transaction() as tx:

@@ -217,8 +217,11 @@ class Engine:
         """The time zone in which queries read dates and times. Starts nothing."""
         if self.settings is None:
             assert self._given is not None
-            with engine_errors(self._given, could_not("did not tell its time zone")):
-                return self._given.conf.get(ZONE_SETTING) or UTC
+            try:
+                with engine_errors(self._given, could_not("did not tell its time zone")):
+                    return self._given.conf.get(ZONE_SETTING) or UTC
+            except EngineUnavailable as error:
+                raise self._given_is_gone(error.cause) from error
         return self.settings.conf.get(ZONE_SETTING, SESSION_CONF[ZONE_SETTING])
 
     def get(self) -> SparkSession:
@@ -239,8 +242,7 @@ class Engine:
             if self._closed:
                 raise EngineUnavailable("The engine was closed. Open the lake again.")
             if self._given is not None:
-                # Another lake may own it, and start another in its place: not this one.
-                raise unavailable(speaker_of(self._given), gone or "it was stopped", GIVE_ANOTHER)
+                raise self._given_is_gone(gone or "it was stopped")
             if self._failure is not None and self._failed > asked:
                 # Found out for somebody else, while this one waited.
                 raise self._failure
@@ -249,6 +251,11 @@ class Engine:
                 assert self._session is not None
                 return self._session
             return self._begin()
+
+    def _given_is_gone(self, words: str) -> EngineUnavailable:
+        """Another lake may own the session, and start another in its place: not this one."""
+        assert self._given is not None
+        return unavailable(speaker_of(self._given), words, GIVE_ANOTHER)
 
     def _begin(self) -> SparkSession:
         """Start a session, in the place of one that is gone."""

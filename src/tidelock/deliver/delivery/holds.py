@@ -30,11 +30,12 @@ def take_version(store: Store, definition: SinkDefinition, branch: BranchRef, ve
 
 def check_version(store: Store, head: Head, version: int) -> None:
     """SnapshotExpired when a version that was taken just now is gone all the same."""
-    runs = collection_runs(store)
-    # It may not have seen the hold: what it left is what counts.
+    collected = False
+    # A collection may not have seen the hold: what it left is what counts.
     while collection_runs(store):
+        collected = True
         time.sleep(0.05)
-    if runs or version < head.version:
+    if collected or version < head.version:
         check_readable(store, head.branch, version)
 
 
