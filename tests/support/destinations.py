@@ -127,9 +127,6 @@ def check_manifest(lake: Lake, name: str, state: str = "current") -> list[Manife
         assert manifest.watermark == status.watermark
     assert not manifest.lagging
     assert status.state == state, status
-    if state != "current":
-        # What it was stopped with may be held until it goes on or is dropped.
-        return listed
     left = [hold.name for hold in holds(lake._store.objects) if hold.name.startswith("sink ")]
     assert not [hold for hold in left if not hold.endswith(" changes")], left
     return listed

@@ -146,6 +146,10 @@ class Delivery:
         self._notes = ProgressNotes(ledger, far=store.together.far)
         # Whatever is planned next is read from the head, most of the time.
         self._held = self._head.version if store.together.far else 0
+        self._opened = 0
+        """The version that a plan is read from which is not settled."""
+        self._settled: SinkState | None = None
+        """The state after the last plan that was."""
         self._accounts: dict[str, PartitionAccount] = {}
         self._waits: dict[str, Trouble] = {}
         """The partitions that are left alone until their time has come."""
@@ -192,10 +196,18 @@ class Delivery:
         try:
             standing = self._find_standing()
             first = standing.state
+            self._opened = standing.open.version if standing.open is not None else 0
             try:
                 state = self._deliver_all(standing)
+            except SinkStopped:
+                # It may stand still for long.
+                self._release_versions(first)
+                raise
             finally:
-                self._release(first)
+                self._end_threads()
+                if self._held:
+                    # For a plan that there was not.
+                    self._release_versions(first)
         except SnapshotExpired as error:
             raise expired(self._given, first, error) from error
         except Interrupted:
@@ -228,14 +240,16 @@ class Delivery:
         except SinkStopped:
             return first
 
-    def _release(self, first: SinkState) -> None:
-        """End the threads, and release a version that was held for a plan that there was not."""
+    def _end_threads(self) -> None:
         if "_sender" in self.__dict__:
             self._sender.close()
         self._notes.close()
-        if self._held:
-            with suppress(SinkBusy):
-                self._let_go(first)
+
+    def _release_versions(self, first: SinkState) -> None:
+        """Release the versions that this delivery leaves without a plan."""
+        self._held = 0
+        with suppress(SinkBusy):
+            self._let_go(self._settled or first)
 
     def _close(self) -> None:
         if self._calls.left:
@@ -370,6 +384,7 @@ class Delivery:
         if self._held != plan.version:
             take_version(self._store, self._definition, self._head.branch, plan.version)
         self._held = 0
+        self._opened = plan.version
         check_version(self._store, self._head, plan.version)
         self._duty.check()
         self._ledger.begin(plan)
@@ -492,6 +507,7 @@ class Delivery:
         """Move the watermark past a plan, close it, and release what it held."""
         state = replace(after_plan(plan, confirmed, troubles), left_by=left_by)
         self._duty.check()
+        self._opened, self._settled = 0, state
         self._ledger.advance(plan, state, self._notes.wait, partial(self._let_go, state))
         if plan.of and not troubles:
             for part in plan.parts:
@@ -526,4 +542,4 @@ class Delivery:
     def _let_go(self, state: SinkState) -> None:
         """Release what is no longer needed, but nothing that a successor holds."""
         self._duty.check()
-        let_go(self._store, self._definition, state)
+        let_go(self._store, self._definition, state, self._opened)

@@ -52,9 +52,10 @@ def hold_changes(store: Store, definition: SinkDefinition, branch: BranchRef, ve
     )
 
 
-def let_go(store: Store, definition: SinkDefinition, state: SinkState) -> None:
-    """Release what no plan needs any more, also what a crash left held."""
-    needed = {lag.version for lag in state.lagging.values() if lag.chunks}
+def let_go(store: Store, definition: SinkDefinition, state: SinkState, opened: int = 0) -> None:
+    """Release what no plan needs any more, also what a crash left held; `opened` is the version of
+    the plan that is still open."""
+    needed = {lag.version for lag in state.lagging.values() if lag.chunks} | {opened}
     kept = {hold_name(definition, version) for version in needed}
     kept.add(hold_name(definition, "changes"))
     with suppress(StoreError):
