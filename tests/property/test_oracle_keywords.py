@@ -56,6 +56,12 @@ SELECT rank() OVER (PARTITION BY {w} ORDER BY x) AS r FROM t
 SELECT a.x FROM t a JOIN t b ON a.{w} = b.x
 SELECT {w}, a.x FROM t a JOIN t b USING ({w})
 SELECT x FROM t UNION ALL SELECT {w} FROM t
+SELECT x AS {w} FROM s ORDER BY {w} LIMIT 2
+SELECT x AS {w}, {w} AS q FROM s
+SELECT x AS {w}, count(*) AS n FROM s GROUP BY {w}
+SELECT x AS {w}, count(*) AS n FROM s GROUP BY x HAVING {w} > 1
+SELECT x FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.x = {w})
+SELECT x FROM t WHERE x IN (SELECT x FROM s WHERE s.y > {w})
 """
 ROWS = "(3L, 1L, 7L), (1L, 2L, 8L), (2L, 3L, 9L), (2L, NULL, 9L), (NULL, 4L, 9L)"
 # Not columns wherever they stand: with ORDER BY and LIMIT, any rows would be right.
@@ -71,7 +77,10 @@ def known_words(session: Any) -> list[str]:
 
 def questions(session: Any, word: str) -> Iterator[tuple[str, str, int]]:
     """What Spark runs and we read: the query, its operators as SQL, and how many columns it has."""
-    schemas = {"t": parse_schema(f"{quote(word)} BIGINT, x BIGINT, y BIGINT")}
+    schemas = {
+        "t": parse_schema(f"{quote(word)} BIGINT, x BIGINT, y BIGINT"),
+        "s": parse_schema("x BIGINT, y BIGINT"),
+    }
     for form in FORMS.strip().splitlines():
         if "LIMIT" in form and word in LITERALS:
             continue
@@ -101,6 +110,7 @@ def is_known(session: Any, query: str) -> bool:
 def check_word(session: Any, word: str) -> int:
     frame = session.sql(f"SELECT * FROM VALUES {ROWS} AS v({quote(word)}, x, y)")
     frame.coalesce(1).createOrReplaceTempView("t")
+    frame.select("x", "y").createOrReplaceTempView("s")
     asked = list(questions(session, word))
     if not asked:
         return 0

@@ -22,7 +22,12 @@ from tidelock.derive.sql.view import Obstacle
 from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold, suggest
 from tidelock.model.schema import TableSchema
-from tidelock.model.sql.functions import CLOCK, SURROUNDINGS, why_refused
+from tidelock.model.sql.functions import (
+    CLOCK,
+    SURROUNDINGS,
+    WITHOUT_PARENTHESES,
+    why_refused,
+)
 from tidelock.model.sql.text import QueryText
 from tidelock.model.sql.trees import (
     bare,
@@ -225,6 +230,8 @@ def _resolve(planning: Planning, node: exp.Column, scope: Scope) -> exp.Expr:
     while inner is not None:
         found = _look_up(planning, node, parts, inner)
         if found is not None:
+            if len(parts) == 1 and _is_call(parts[0], scope):
+                planning.refuse(node, "the name means a function here, not the column")
             return found
         inner = inner.outer
     name = ".".join(parts)
@@ -237,6 +244,16 @@ def _resolve(planning: Planning, node: exp.Column, scope: Scope) -> exp.Expr:
         f"There is no column {name!r}. {suggest(parts[-1], set(known))}",
         column=name,
     )
+
+
+def _is_call(name: str, scope: Scope) -> bool:
+    """Whether Spark calls a function, though a column has the name: it looks for a function before
+    it looks at aliases, at rows of the query around, and behind the select list of ORDER BY."""
+    if fold(name) not in WITHOUT_PARENTHESES:
+        return False
+    if (scope.aliases_first or scope.groups is not None) and fold(name) in scope.aliases:
+        return False
+    return scope.aliases_first or not any(one.is_called(name) for one in scope.relation.visible)
 
 
 def _look_up(

@@ -50,6 +50,14 @@ SURROUNDINGS = _names(
 )
 """Functions that tell about the session, the file or the machine, or run foreign code."""
 
+WITHOUT_PARENTHESES = _names(
+    """
+    current_date current_path current_time current_timestamp current_user grouping__id
+    session_user user
+    """
+)
+"""Functions that a bare name calls, in quotes too, where no column of the name is at hand."""
+
 AGGREGATES = _names(
     """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate

@@ -185,3 +185,33 @@ def test_all_in_backticks_is_a_column_to_order_by() -> None:
         assert parse_view(query, schemas).root is not None
     (obstacle,) = parse_view("SELECT `all`, b FROM t ORDER BY ALL LIMIT 2", schemas).obstacles
     assert "ORDER BY ALL" in obstacle.reason
+
+
+CALLED = [
+    "SELECT id FROM t ORDER BY user LIMIT 2",
+    "SELECT id FROM t ORDER BY `user` LIMIT 2",
+    "SELECT id AS user, user AS u FROM plain",
+    "SELECT id AS user, count(*) AS n FROM plain GROUP BY user",
+    "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM plain WHERE plain.id = user)",
+]
+MEANT = [
+    "SELECT user, id FROM t ORDER BY user LIMIT 2",
+    "SELECT id AS user FROM plain ORDER BY user LIMIT 2",
+    "SELECT id FROM t ORDER BY t.user LIMIT 2",
+    "SELECT id AS user, count(*) AS n FROM plain GROUP BY id HAVING user > 1",
+    "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM plain WHERE plain.id = t.user)",
+    "SELECT user, count(*) AS n FROM t GROUP BY user",
+]
+USERS = {"t": parse_schema("user BIGINT, id BIGINT"), "plain": parse_schema("id BIGINT")}
+
+
+@pytest.mark.parametrize("query", CALLED)
+def test_a_bare_name_calls_a_function_where_spark_does_not_look_for_the_column(query: str) -> None:
+    view = read_view(query, USERS)
+    assert view.root is None
+    assert "means a function" in view.obstacles[0].reason
+
+
+@pytest.mark.parametrize("query", MEANT)
+def test_a_bare_name_that_is_also_a_function_means_the_column_at_hand(query: str) -> None:
+    assert parse_view(query, USERS).root is not None
