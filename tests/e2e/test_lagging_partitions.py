@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.destinations import FussySink, refuse
+from tests.support.lakes import fresh_seed
 
 import tidelock
 from tidelock.run.lake import Lake
@@ -85,7 +85,7 @@ def test_what_was_skipped_survives_failures_restarts_and_compaction(
 
 
 def test_rows_that_move_at_random_arrive_once(lake: Lake, tmp_path: Path) -> None:
-    seed = int(os.environ.get("TIDELOCK_SEED") or random.randrange(10**6))
+    seed = fresh_seed()
     print(f"seed {seed}")  # noqa: T201
     chance = random.Random(seed)
     groups = ["a", "b", "c"]

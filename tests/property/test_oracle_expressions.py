@@ -24,12 +24,13 @@ import lance
 import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation
+from tests.support.lakes import fresh_seed
 
 from tidelock.errors import WrongType
 from tidelock.model.schema import Column, TableSchema
 from tidelock.model.sql.expressions import Filter, parse_assignment, parse_filter
 
-SEED = int(os.environ.get("TIDELOCK_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = fresh_seed()
 ROW_COUNT = 6000
 GENERATED_COUNT = int(os.environ.get("TIDELOCK_FILTERS", "500"))
 BATCH = 100

@@ -10,17 +10,17 @@ The seed is in every failure; TIDELOCK_SEED replays it.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import time
 
 import pytest
+from tests.support.lakes import fresh_seed
 
 from tidelock.derive.graph.graph import Graph
 from tidelock.derive.graph.groups import find_groups, units
 from tidelock.model.streams import Definition
 
-SEED = int(os.environ.get("TIDELOCK_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = fresh_seed()
 GRAPH_COUNT = 4000
 
 Nodes = dict[str, tuple[str, ...]]

@@ -8,9 +8,7 @@ written. A row that is replaced keeps its sequence, and a new one has a later on
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.lakes import fresh_seed
 
 import tidelock
 from tidelock import Lake, errors
@@ -207,7 +206,7 @@ class Machine:
 def test_a_table_with_a_key_is_what_a_dict_would_be(
     tmp_path: Path, kind: str, bounds: None
 ) -> None:
-    seed = int(os.environ.get("TIDELOCK_SEED") or time.time_ns() % 2**32)
+    seed = fresh_seed()
     with tidelock.open(tmp_path / "lake", create=True) as lake:
         machine = Machine(lake, kind, seed)
         for number in range(12):

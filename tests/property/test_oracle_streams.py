@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.lakes import fresh_seed
 from tests.support.streams import change_tables, check, create_tables
 
 import tidelock
@@ -118,13 +118,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
-def seed() -> int:
-    return int(os.environ.get("TIDELOCK_SEED", "0")) or random.randrange(1 << 30)
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_every_query_equals_its_recomputation_after_every_step(lake: Lake, part: int) -> None:
-    number = seed() + part
+    number = fresh_seed() + part
     print(f"TIDELOCK_SEED={number - part}")  # noqa: T201
     chance = random.Random(number)
     names = [name for name in QUERIES if name not in SPARK_ONLY][part::4]
@@ -141,7 +137,7 @@ def test_every_query_equals_its_recomputation_after_every_step(lake: Lake, part:
 
 def test_every_query_on_spark_equals_its_recomputation(spark: SparkSession, tmp_path: Path) -> None:
     """Side by side, so that small queries are asked together."""
-    number = seed()
+    number = fresh_seed()
     print(f"TIDELOCK_SEED={number}")  # noqa: T201
     chance = random.Random(number)
     with tidelock.open(tmp_path / "lake", create=True, spark=spark) as lake:

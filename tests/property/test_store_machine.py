@@ -27,6 +27,7 @@ from tests.support.lakes import (
     check_log,
     contents,
     fault_seconds,
+    fresh_seed,
     numbers,
     streamed,
 )
@@ -316,7 +317,7 @@ def run_machine(seed: int, steps: int, *, rate: float, collecting: bool) -> None
     ids=["calm", "collecting", "faults", "faults and collecting", "many faults"],
 )
 def test_a_lake_is_what_its_model_says(rate: float, collecting: bool) -> None:
-    seed = int(SETTINGS.get("TIDELOCK_SEED", random.randrange(1_000_000)))
+    seed = fresh_seed()
     deadline = time.monotonic() + fault_seconds(5) / 5 * 2
     while True:
         run_machine(seed, 40, rate=rate, collecting=collecting)
