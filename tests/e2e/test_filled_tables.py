@@ -99,6 +99,15 @@ NAMES = [
     "SELECT CAST(v AS STRING) AS s FROM (SELECT CAST(a AS DECIMAL(10,2)) AS v FROM one "
     "UNION ALL SELECT CAST(a AS DECIMAL(12,4)) FROM two)",
 ]
+BINDING = [
+    "SELECT a, a | b << 1 AS x, b >> 1 & a AS y, a <=> b = true AS z FROM ab",
+    "SELECT a, TIMESTAMP'2020-01-10 00:00:00' - INTERVAL 1 DAY 2 HOURS AS t, "
+    "TIMESTAMP'2020-01-10 00:00:00' + -INTERVAL '1' DAY '2' HOURS * b AS u FROM ab",
+    "SELECT a, DATE'2020-01-10' + INTERVAL '60 DAYS' AS d, "
+    "DATE'2020-01-10' + INTERVAL -1 DAY + b AS e FROM ab",
+    "SELECT ab.a, cd.b FROM ab JOIN cd ON ab.a = cd.a IN (true)",
+    "SELECT a, a = b IN (true) AS x, a < b NOT IN (false) AS y, a = b IS NULL AS z FROM ab",
+]
 ANEW = [
     "SELECT a, b FROM ab ORDER BY ALL LIMIT 2",
     "SELECT b FROM ab GROUP BY b HAVING EXISTS (SELECT 1 FROM one WHERE one.a < sum(ab.a))",
@@ -153,7 +162,9 @@ def walk_through(lake: Lake, action: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "queries", [JOINS, SUBQUERIES, NAMES], ids=["joins", "subqueries", "names"]
+    "queries",
+    [JOINS, SUBQUERIES, NAMES, BINDING],
+    ids=["joins", "subqueries", "names", "binding"],
 )
 def test_views_over_filled_tables_are_kept_by_delta(lake: Lake, queries: list[str]) -> None:
     for number, query in enumerate(queries):

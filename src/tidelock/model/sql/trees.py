@@ -1,9 +1,7 @@
 """From the text of a query to its syntax tree, and from trees back to text.
 
-sqlglot's Spark dialect translates functions into its own and back, and sometimes gives back another
-one. Here every function stays the call that was written: `Exact` knows only the syntax that is no
-plain call (CAST, EXTRACT, TRIM, ...). What a function means is Spark's business; what kind it is
-(aggregate, generator, ...) is looked up by its name in functions.py.
+Every function stays the call that was written (dialect.py). What it means is Spark's business; what
+kind it is (aggregate, generator, ...) is looked up by its name in functions.py.
 """
 
 from __future__ import annotations
@@ -13,51 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError
-from sqlglot.generators.spark import SparkGenerator
-from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidelock.errors import InvalidExpression, TidelockError
 from tidelock.model.names import fold, quote
+from tidelock.model.sql.dialect import OWN_SYNTAX, Exact
 from tidelock.model.sql.text import QueryText, read_tokens
-
-_OWN_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TRIM")
-
-
-class _ExactParser(SparkParser):
-    FUNCTIONS = {}  # noqa: RUF012
-    FUNCTION_PARSERS = {n: SparkParser.FUNCTION_PARSERS[n] for n in _OWN_SYNTAX}  # noqa: RUF012
-    NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
-    NO_PAREN_FUNCTION_PARSERS = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}  # noqa: RUF012
-    # `array(a, b)[0]` is an element, and so is `list[0]` of a column with that name.
-    ARRAY_CONSTRUCTORS = {}  # noqa: RUF012
-    # A comma binds less than JOIN, and the tree must tell the two apart.
-    JOINS_HAVE_EQUAL_PRECEDENCE = False
-
-
-class _ExactGenerator(SparkGenerator):
-    def lateral_sql(self, expression: exp.Lateral) -> str:
-        # sqlglot writes the name of a LATERAL VIEW without its backticks.
-        if not expression.args.get("view"):
-            return str(super().lateral_sql(expression))
-        outer = " OUTER" if expression.args.get("outer") else ""
-        alias = expression.args["alias"]
-        name = self.sql(alias, "this")
-        columns = self.expressions(alias, key="columns", flat=True)
-        told = [self.sql(expression, "this"), name, f"AS {columns}" if columns else ""]
-        return f" LATERAL VIEW{outer} {' '.join(filter(None, told))}"
-
-
-class Exact(Spark):
-    """Spark's dialect, with every function call left as it was written."""
-
-    Parser = _ExactParser
-    Generator = _ExactGenerator
-    # A column may be named so.
-    SUPPORTS_ORDER_BY_ALL = False
-
 
 _EXACT = Exact()
 
@@ -97,7 +57,7 @@ def read_query(query: QueryText) -> exp.Expr:
     return tree
 
 
-_SAID_OTHERWISE = frozenset({"nulls", "first", "last", *(name.lower() for name in _OWN_SYNTAX)})
+_SAID_OTHERWISE = frozenset({"nulls", "first", "last", *(name.lower() for name in OWN_SYNTAX)})
 """What the tree may say in other words, or need not say."""
 
 

@@ -234,6 +234,12 @@ def test_functions_stay_the_calls_that_were_written() -> None:
     assert texts[5] == "'it\\'s'"
 
 
+def test_a_predicate_is_asked_of_a_comparison_and_not_of_its_right_side() -> None:
+    query = "SELECT o.id FROM orders o JOIN customers c ON o.id = c.id IN (true)"
+    (join,) = (one for one in walk(tree(query)) if isinstance(one, Join))
+    assert join.keys == ()
+
+
 def test_a_name_in_the_text_is_never_taken_for_a_generated_one() -> None:
     root = tree("SELECT transform(tags, c1 -> concat(c1, name)) AS x, c2.name AS c3 FROM orders, "
                 "customers c2")  # fmt: skip
