@@ -92,6 +92,9 @@ NAMES = [
     "SELECT l, struct(all) AS s, to_json(struct(r, l + 1, d.`F x`)) AS j FROM names",
     "SELECT max(struct(all, l)) AS m, to_json(max((l, r))) AS j FROM names",
     "SELECT struct(r) AS k, count(*) AS n FROM names GROUP BY struct(r)",
+    "SELECT l, to_json(struct(l, count(*), (SELECT count(*) FROM one))) AS j FROM names GROUP BY l",
+    "SELECT to_json(struct(m['k'], s['F x'], s.g, x[0])) AS j "
+    "FROM (SELECT map('k', l) AS m, d AS s, array(l) AS x FROM names)",
     "SELECT transform(array(l), x -> to_json(struct(x))) AS z FROM names",
     "SELECT count(a, b) AS n, count(a, b) FILTER (WHERE a > 1) AS m FROM ab",
     "SELECT l AS _w, r AS `_again`, sum(_w) AS d FROM names GROUP BY l, r",

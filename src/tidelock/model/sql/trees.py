@@ -122,7 +122,7 @@ def _name_fields(tree: exp.Expr) -> None:
                 continue
         elif not isinstance(call.parent, exp.Alias | exp.Select | exp.Anonymous):
             continue
-        if any(one.find(exp.Star) is not None for one in call.expressions):
+        if any(one.is_star for one in call.expressions):
             continue
         fields: list[exp.Expr] = []
         for position, one in enumerate(call.expressions, 1):
