@@ -41,6 +41,7 @@ TidelockError
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
   |   + PlanOutdated           a plan of schemas was made for others than there are by now
+  |   + MergeConflict          both branches changed the same thing; resolve it, never retry
   |   + BranchDeleted
   |   + LeaseLost
   |   + ForeignCommit          another writer moved a mirrored table's Lance HEAD
@@ -343,6 +344,21 @@ class PlanOutdated(ConflictError):
 
     condition = "PLAN_OUTDATED"
     action = Action.NEVER_RETRY
+
+
+class MergeConflict(ConflictError):
+    """Two branches changed the same thing, each in its own way, and nothing was published.
+
+    Evidence: source, target, conflicts (values of model/conflicts.py, all of them up to a bound),
+    count.
+    """
+
+    condition = "MERGE_CONFLICT"
+    action = Action.NEVER_RETRY
+
+    def to_dict(self, door: Door = "python") -> dict[str, Any]:
+        told = [one.to_dict() for one in self.evidence.get("conflicts", ())]
+        return {**super().to_dict(door), "conflicts": told}
 
 
 class BranchDeleted(ConflictError):

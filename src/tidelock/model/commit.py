@@ -2,7 +2,8 @@
 
 Invariants:
     versions on a branch are 1, 2, 3, … without holes;
-    commit n names commit n - 1 (of its branch, or of the branch it forked from) as its parent;
+    commit n names commit n - 1 (of its branch, or of the branch it forked from) as its parent, and
+    one that merges another branch names that one's head as its second (ancestry.py);
     time(n) >= time(n - 1);
     a `maintenance` commit changes pins and no row: `changed` of its tables stays as it was;
     a `retention` commit removes rows because of their age, and does nothing else.
@@ -44,6 +45,9 @@ class TableState:
     """Of the manifest of its pin; 0 if it has none."""
     schema: str = ""
     """The id of its declared schema; empty for a table that is as it was created, without rules."""
+    origin: str = ""
+    """The commit of another branch that made it what it is, if a merge adopted it from there; empty
+    once it was changed here."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:
@@ -55,7 +59,8 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What one commit did to one table. `before` is None for a table that it created."""
+    """What one commit did to one table. `before` is None for a table that it created, also by
+    adopting it from another branch."""
 
     before: TableState | None
     after: TableState | None
@@ -84,6 +89,15 @@ class TableChange:
         if before is None or after is None:
             return False
         return before.schema != after.schema or before.name != after.name
+
+    @property
+    def adopted(self) -> bool:
+        """Whether a merge took its pin from another branch. Rows may then lie elsewhere that nobody
+        changed, where one of the two branches was maintained."""
+        before, after = self.before, self.after
+        if after is None or not after.origin:
+            return False
+        return before is None or before.changed != after.changed
 
     @property
     def summary(self) -> str:
@@ -266,3 +280,9 @@ def _with_frontier(state: TableState, states: dict[str, TableState]) -> TableSta
 
 def commit_id(branch_id: str, version: int) -> str:
     return f"{branch_id}-{version}"
+
+
+def origin_of(branch: BranchRef, state: TableState) -> str:
+    """The commit that made a table what it is at some version of a branch. Two states of one table
+    with one origin have the same rows under the same ids, and the same columns."""
+    return state.origin or commit_id(branch.home_of(state.changed), state.changed)

@@ -7,6 +7,7 @@ printable name may be used; what needs quoting in SQL is quoted with backticks.
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -96,6 +97,20 @@ HIDDEN = "__tidelock_"
 
 ROW_HASH = f"{HIDDEN}hash"
 """The column by which the rows of a stream table are found again."""
+
+
+_INTERNAL = re.compile(f"{HIDDEN}(.+)_[0-9]+")
+
+
+def internal_name(table_id: str, number: int) -> str:
+    """What a table is called in which a part of a stream table is kept."""
+    return f"{HIDDEN}{table_id}_{number}"
+
+
+def kept_for(name: str) -> str | None:
+    """The id of the stream table that a table is kept for, by its name; None of any other table."""
+    found = _INTERNAL.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def is_hidden(name: str) -> bool:

@@ -29,6 +29,7 @@ from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name
 from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
+from tidelock.run.merges import MergeMethods
 from tidelock.run.schemas import SchemaMethods
 from tidelock.run.sinks import SinkMethods
 from tidelock.run.statements import StatementMethods
@@ -54,7 +55,15 @@ T = TypeVar("T")
 PAUSE_SECONDS_MAX = 0.5
 
 
-class Lake(StatementMethods, FileMethods, SchemaMethods, StreamMethods, SinkMethods, UpkeepMethods):
+class Lake(
+    StatementMethods,
+    FileMethods,
+    SchemaMethods,
+    StreamMethods,
+    SinkMethods,
+    MergeMethods,
+    UpkeepMethods,
+):
     """An open lake. Close it, or use it as a context manager."""
 
     @property

@@ -79,6 +79,7 @@ class Branches:
         self._log = log
         self._together = together or Together()
         self._known: dict[str, BranchRef] = {}
+        self._by_id: dict[str, BranchRef] = {}
 
     def main(self) -> BranchRef:
         return self._known.setdefault(
@@ -134,6 +135,17 @@ class Branches:
         """Every incarnation of every branch, the deleted ones too."""
         found = [ref for _, ref in self._read_all(whole) if ref is not None]
         return [self.main(), *found]
+
+    def by_id(self, branch_id: str) -> BranchRef | None:
+        """An incarnation by its id, also a deleted one; None when it is gone."""
+        if branch_id == MAIN:
+            return self.main()
+        found = self._by_id.get(branch_id)
+        if found is None:
+            # An incarnation never changes, so that those which were read are known for good.
+            self._by_id.update((ref.id, ref) for ref in self.all_refs(whole=False))
+            found = self._by_id.get(branch_id)
+        return found
 
     def _read_all(self, whole: bool) -> list[tuple[ObjectInfo, BranchRef | None]]:
         """Every incarnation, by name and number; None for one that is damaged, or was swept since

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidelock.errors import InvalidOption, StoreFull
+from tidelock.errors import CommitConflict, InvalidOption, StoreFull
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef
 from tidelock.model.isolation import Isolation, check_isolation
@@ -27,7 +27,7 @@ from tidelock.store.leases.leases import LEASE_SECONDS
 from tidelock.store.leases.recovery import Recovery
 from tidelock.store.leases.recovery import heal as settle_expired
 from tidelock.store.log.line import Line
-from tidelock.store.log.log import Head
+from tidelock.store.log.log import FENCE, MERGE, Head
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects.handle import HandleObjects
@@ -133,18 +133,32 @@ class Store(Parts):
             transaction.earlier = self.operation_ids.claim(head, operation_id)
         return transaction
 
-    def close_branch(self, name: str) -> None:
-        """Delete a branch by publishing the record that ends its log."""
+    def close_branch(self, name: str, merged: int | None = None) -> None:
+        """Delete a branch by publishing the record that ends its log. With `merged`, only if
+        nothing but maintenance came after that version of it; else CommitConflict."""
         self.refuse_read_only()
         self._prepare_to_write_on(MAIN)
-        self.branches.delete(name, self._close_at)
+        self.branches.delete(name, lambda head: self._close_at(head, merged))
 
-    def _close_at(self, head: Head) -> Head:
+    def _close_at(self, head: Head, merged: int | None) -> Head:
         def pending(head: Head) -> Pending:
+            if merged is not None:
+                self._refuse_newer(head, merged)
             operation_id = new_operation_id(head)
             return Pending(_Closing(), head, operation_id, self.actor, "closed", "delete branch")
 
         return self.publisher.publish_alone(head.branch, pending)
+
+    def _refuse_newer(self, head: Head, merged: int) -> None:
+        for commit in self.log.walk(head.branch, head.version, merged + 1):
+            if commit.kind != "maintenance":
+                raise CommitConflict(
+                    f"Branch {head.branch.name!r} was merged as of version {merged}, and version "
+                    f"{commit.version} came since. It was not deleted: merge it again.",
+                    branch=head.branch.name,
+                    expected=merged,
+                    actual=commit.version,
+                )
 
     # Reading
 
@@ -220,6 +234,13 @@ def _plain_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
             f"The properties of a commit must be plain values that JSON can hold: {error}.",
             cause=str(error),
         ) from error
+    reserved = {FENCE, MERGE} & set(plain)
+    if reserved:
+        raise InvalidOption(
+            f"A commit cannot have a property {min(reserved)!r} of a user's: it is Tidelock's own. "
+            "Choose another name.",
+            property=min(reserved),
+        )
     return dict(plain)
 
 

@@ -40,7 +40,7 @@ from tidelock.model.zones import UTC
 from tidelock.store.leases.intents import HeldIntent, Intent
 from tidelock.store.leases.leases import Footing, owner_name
 from tidelock.store.log.line import Line
-from tidelock.store.log.log import Head
+from tidelock.store.log.log import MERGE, Head
 from tidelock.store.log.pending import Pending, undecided
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
@@ -144,6 +144,11 @@ class Transaction(SqlMethods):
     @rehearsed.setter
     def rehearsed(self, rehearsed: bool) -> None:
         self._tables.rehearsed = rehearsed
+
+    @property
+    def base(self) -> Head:
+        """The head that this transaction reads."""
+        return self._head
 
     @property
     def base_version(self) -> int:
@@ -341,6 +346,19 @@ class Transaction(SqlMethods):
         table = self.table(name)
         return self._defaults.of(table.schema, table.name)
 
+    def place(self, staged: StagedTable) -> None:
+        """Stage a table in a form of its own, as a merge does."""
+        with self._lock:
+            self._begins()
+            self._tables.put(staged)
+
+    def join(self, told: Mapping[str, Any]) -> None:
+        """Make the commit one that merges another branch: `told` names its head as the second
+        parent, and what that descends from (log/merges.py)."""
+        with self._lock:
+            self._begins()
+            self.properties[MERGE] = dict(told)
+
     def announce(self) -> None:
         """Leave an intent before work that may take long."""
         with self._lock:
@@ -436,7 +454,7 @@ class Transaction(SqlMethods):
             whole = free or self._intent is not None
 
             def stage(staged: StagedTable) -> None:
-                if staged.dropped:
+                if staged.dropped or staged.complete:
                     return
                 if whole or staged.created:
                     staged.current()

@@ -5,7 +5,6 @@ Owns: from the text of a query to segments with their columns. Nothing here read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,7 +26,9 @@ from tidelock.derive.spark.verdicts import frame_of, refuse_repeated, refuse_wit
 from tidelock.derive.sql.query import read_view
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.errors import QueryFailed
-from tidelock.model.names import HIDDEN, is_hidden, quote
+from tidelock.model.names import internal_name as internal_name
+from tidelock.model.names import is_hidden, quote
+from tidelock.model.names import kept_for as kept_for
 from tidelock.model.schema import TableSchema
 from tidelock.model.streams import Definition
 from tidelock.model.types import spell_type
@@ -62,20 +63,6 @@ class ViewPlan:
     @property
     def inputs(self) -> tuple[str, ...]:
         return self.view.tables
-
-
-_INTERNAL = re.compile(f"{HIDDEN}(.+)_[0-9]+")
-
-
-def internal_name(table_id: str, number: int) -> str:
-    """What the table of an inner segment is called."""
-    return f"{HIDDEN}{table_id}_{number}"
-
-
-def kept_for(name: str) -> str | None:
-    """The id of the stream table that a table is kept for, by its name; None of any other table."""
-    found = _INTERNAL.fullmatch(name)
-    return None if found is None else found[1]
 
 
 def plan_view(

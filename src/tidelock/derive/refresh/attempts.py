@@ -36,7 +36,7 @@ logger = logging.getLogger("tidelock")
 OF_THE_ENGINE = tuple(one.condition for one in (EngineUnavailable, EngineMismatch, JavaMissing))
 """The conditions of attempts that failed for the engine's sake, and not for the table's."""
 
-Action = Literal["incremental", "full", "none", "skipped", "failed", "resumed"]
+Action = Literal["incremental", "full", "adopted", "none", "skipped", "failed", "resumed"]
 
 
 @dataclass(frozen=True, slots=True)

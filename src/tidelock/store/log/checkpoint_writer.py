@@ -149,7 +149,8 @@ class LogFolder:
         first = max(checkpoint.first, branch.fork_version + 1)
         commits = tuple(self._log.walk(branch, checkpoint.last, first))[::-1]
         tables = self._log.tables_at(branch, checkpoint.last)
-        record = Record(first - 1, commits, tables.states(), self._fence(branch, commits))
+        fence, merge = self._fence(branch, commits), self._log.newest_merge(branch, checkpoint.last)
+        record = Record(first - 1, commits, tables.states(), fence, merge)
         hit("fold_log.before_put")
         self._log.past.write(branch.id, checkpoint, record)
         hit("fold_log.after_put")

@@ -56,6 +56,8 @@ CACHED_VERSIONS_MAX = 256
 READ_AHEAD = 32
 FENCE = "fence"
 """The property of a commit that fences writers off (fences.py)."""
+MERGE = "merge"
+"""The property of a commit that merges another branch (merges.py)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,6 +74,8 @@ class Head:
     closed: bool = False
     fence: int = 0
     """The version of the newest fence."""
+    merge: int = 0
+    """The version of the newest merge, on the branch or before its fork."""
     seen: float = field(default=0.0, compare=False)
     """When nothing newer was there, in seconds since the machine booted."""
 
@@ -224,7 +228,9 @@ class Log:
         if not fork:
             return Head(branch, 0, 0, Tables({}), _EPOCH)
         record = self.record_at(branch, fork)
-        return Head(branch, fork, 0, record.snapshot_after(fork), record.commit(fork).time)
+        merge = self.newest_merge(branch, fork)
+        tables, time = record.snapshot_after(fork), record.commit(fork).time
+        return Head(branch, fork, 0, tables, time, merge=merge)
 
     def _is_there(self, branch: BranchRef) -> bool:
         """Whether a branch that was listed once still is: the log of a deleted one may be gone."""
@@ -245,11 +251,12 @@ class Log:
         """
         head = self.look_again(head)
         tables = head.tables
-        fence = head.fence
+        fence, merge = head.fence, head.merge
         for commit in commits:
             tables = tables.after(commit.tables)
             fence = commit.version if FENCE in commit.properties else fence
-        record = Record(head.record, commits, tables.states(), fence)
+            merge = commit.version if MERGE in commit.properties else merge
+        record = Record(head.record, commits, tables.states(), fence, merge)
         hit("publish.before_put")
         began = boot_seconds()
         self._objects.put_new(layout.record(head.branch.id, record.first), encode(record))
@@ -334,6 +341,17 @@ class Log:
             return Tables({})
         return self.record_at(branch, version).snapshot_after(version)
 
+    def newest_merge(self, branch: BranchRef, version: int) -> int:
+        """The version of the newest merge up to a version, 0 if there is none."""
+        if not version:
+            return 0
+        record = self.record_at(branch, version)
+        merge = record.merge
+        while merge > version:
+            # Of the same record, whose last commits come after the version.
+            merge = int(record.commit(merge).properties[MERGE]["before"])
+        return merge
+
     def _ask_for(self, branch_id: str, version: int) -> Record | None:
         """What holds a version, a checkpoint before a record (past.pieces_of tells why)."""
         if self._is_recent(branch_id, version):
@@ -408,6 +426,10 @@ class Log:
 
     # Objects
 
+    def branch_ids(self) -> list[str]:
+        """The branches whose logs are there, the deleted ones too."""
+        return self._objects.list_folders(layout.LOG)
+
     def numbers(self, branch: BranchRef) -> list[int]:
         """The numbers of the records that are there, in order."""
         return self._numbers(branch.id)
@@ -469,6 +491,7 @@ def _head_at(
         time=newest.time,
         closed=newest.kind == "closed",
         fence=record.fence,
+        merge=record.merge,
         seen=seen,
     )
 

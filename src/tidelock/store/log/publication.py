@@ -33,7 +33,8 @@ from tidelock.errors import (
 from tidelock.model.commit import BranchRef, Commit, TableChange
 from tidelock.store.log.fences import fenced_since, refuse_fenced
 from tidelock.store.log.line import Line
-from tidelock.store.log.log import FENCE, GROUP_MAX, Head, Log
+from tidelock.store.log.log import FENCE, GROUP_MAX, MERGE, Head, Log
+from tidelock.store.log.merges import with_parents
 from tidelock.store.log.operation_ids import find_commit, new_operation_id
 from tidelock.store.log.pending import Pending, look_up
 from tidelock.store.log.precedence import Precedence
@@ -214,9 +215,13 @@ class Publisher:
         line = Line.up_to(self._log, head)
         moment = self._moment(head.time)
         operation_ids = set()
+        merging = False
         for pending in waiting:
             if pending.operation_id in operation_ids:
                 # The same operation twice in one group: the second finds the first in the log.
+                continue
+            if merging and MERGE in pending.properties:
+                # A merge names the merge before it, which is to be in the log by then.
                 continue
             try:
                 refuse_fenced(self._log, head, pending.base, pending.names)
@@ -234,8 +239,10 @@ class Publisher:
                 pending.error = error
                 continue
             commit = pending.committed(line.next_version, head, changes, moment)
+            commit = with_parents(self._log, head, commit)
             commits[pending] = commit
             operation_ids.add(pending.operation_id)
+            merging = merging or MERGE in pending.properties
             line = line.then(commit)
         return commits
 

@@ -34,6 +34,7 @@ MIRRORS = "_tidelock/mirrors"
 COLLECTIONS = "_tidelock/collections"
 DEFINITIONS = "_tidelock/definitions"
 SCHEMAS = "_tidelock/schemas"
+RENUMBERINGS = "_tidelock/renumberings"
 ATTEMPTS = "_tidelock/attempts"
 POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
@@ -106,6 +107,10 @@ def definition(definition_id: str) -> str:
 
 def schema(schema_id: str) -> str:
     return f"{SCHEMAS}/{schema_id}.json"
+
+
+def renumbering(name: str) -> str:
+    return f"{RENUMBERINGS}/{name}.json"
 
 
 def attempts(branch_id: str, table_id: str) -> str:

@@ -2,12 +2,14 @@
 
 A record holds one or more consecutive commits of one branch and the snapshot after the last:
 
-    {"previous": 41, "commits": [Commit, …], "tables": [TableState, …], "fence": 17, "format": 1}
+    {"previous": 41, "commits": [Commit, …], "tables": [TableState, …], "fence": 17, "merge": 23,
+     "format": 1}
 
 `previous` is the number of the branch's record before this one (0: there is none), `fence` the
-version of the newest commit that fences writers off (fences.py; 0: there is none). The object's
-number is the version of its first commit. Records above 16 KiB are Zstandard frames of the same
-JSON; a reader tells them apart by the first byte. All end in a checksum (checksums.py).
+version of the newest commit that fences writers off (fences.py; 0: there is none), `merge` that of
+the newest commit that merges another branch (merges.py), on the branch or before its fork. The
+object's number is the version of its first commit. Records above 16 KiB are Zstandard frames of
+the same JSON; a reader tells them apart by the first byte. All end in a checksum (checksums.py).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class Record:
     commits: tuple[Commit, ...]
     tables: tuple[TableState, ...]
     fence: int = 0
+    merge: int = 0
     format: int = FORMAT
 
     @property

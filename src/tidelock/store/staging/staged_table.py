@@ -87,6 +87,8 @@ class StagedTable:
     name: str = ""
     """What the table will be called; its own name unless it is renamed."""
     defaults_of: DefaultsOf = no_defaults
+    complete: bool = False
+    """Whether its next pin is there already, so that there is nothing to stage."""
     operations: list[Operation] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     """The table as each operation found it: an alteration changes it for those that follow."""
@@ -424,6 +426,7 @@ class StagedTable:
             changed=self.state.changed if same else version,
             stream=self.state.stream if self.stream is None else self.stream_at(version),
             pruned=max(self.state.pruned, self.pruned),
+            origin=self.state.origin if same else "",
         )
         after = self._labelled(after, durable=durable)
         if dataset is not None:

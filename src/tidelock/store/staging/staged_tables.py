@@ -111,6 +111,10 @@ class StagedTables:
         self.defaults_of(schema, name)
         return self._create(name, schema, stream)
 
+    def put(self, staged: StagedTable) -> None:
+        """Stage a table in a form of its own, under the name that it will have."""
+        self._add(staged)
+
     def drop(self, staged: StagedTable) -> None:
         if staged.created:
             del self._staged[staged.state.id]

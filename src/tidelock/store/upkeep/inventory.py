@@ -17,6 +17,7 @@ Owns: what each kind of object endangers when it is damaged, and so what is to b
     mirror          knowing whose Lance's HEAD is            HEAD counts as foreign
     definition      a stream table's next refresh            that stops and names it
     declaration     knowing the rules of a table             using that table stops and names it
+    renumbering     merges of tables without a key           the merge stops and names it
     attempt, post   nothing                                  they are passed over
     sink            what it sends next                       that sink stops and names it
 
@@ -97,6 +98,12 @@ KINDS = (
         "declaration",
         r"schemas/[^/]+\.json",
         "Restore it from a copy. The table that has it can be dropped.",
+    ),
+    _Kind(
+        "renumbering",
+        r"renumberings/[^/]+\.json",
+        "Restore it; without it, branches cannot be merged that have rows of a table without a "
+        "key in common which an earlier merge brought from one to the other.",
     ),
     _Kind("attempt", r"attempts/[^/]+/[^/]+/[^/]+\.json", f"It does no harm. {_MENDED}"),
     _Kind("post", r"posts/[^/]+/[0-9]+\.json", f"It does no harm. {_MENDED}"),

@@ -2,7 +2,8 @@
 
 Needed are those of
     every head; every commit that was superseded after the cutoff, and the last `versions` of each
-    branch; tags; holds; intents; and whatever this process reads, or one that holds a lease.
+    branch; what live branches would be merged from; tags; holds; intents; and whatever this process
+    reads, or one that holds a lease.
 
 Invariant: what a mark is taken from is asked for after the files were listed (garbage.py), so that
 whatever is published in between is younger than the list.
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tidelock.errors import BranchDeleted, CorruptObject, ObjectMissing
+from tidelock.errors import BranchDeleted, CorruptObject, ObjectMissing, VersionNotFound
 from tidelock.model.commit import BranchRef, Tables, TableState
 from tidelock.store.branches import Tag
 from tidelock.store.leases.holds import Hold, holds
@@ -26,6 +27,7 @@ from tidelock.store.leases.leases import Lease, expired
 from tidelock.store.leases.uses import Use
 from tidelock.store.log.clock import published
 from tidelock.store.log.table_changes import changes_of
+from tidelock.store.merge.bases import bases_of_all
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries
 from tidelock.store.objects.protocol import ObjectInfo, Objects
@@ -115,6 +117,7 @@ def mark(store: Parts, cutoff: datetime, versions: int, moment: datetime) -> Mar
         lambda: together.map(hold, holds(store.objects, together)),
     ]
     together.map(lambda ask: ask(), named)
+    _mark_bases(store, marks)
     for snapshot in store.lease.snapshots():
         marks.retain(snapshot.states().states())
     refs = {ref.id: ref for ref in store.branches.all_refs()}
@@ -144,6 +147,16 @@ def _mark_branch(
         marks.retain(tables.states())
         superseded = times.get(commit.version, commit.time)
         tables = tables.before(commit.tables)
+
+
+def _mark_bases(store: Parts, marks: Marks) -> None:
+    """What merges of live branches compare with."""
+    bases = bases_of_all(store, store.branches.refs()).values()
+    for place in {place for some in bases for place in some}:
+        branch = store.branches.by_id(place.branch_id)
+        if branch is not None:
+            with suppress(VersionNotFound):
+                marks.retain(store.log.tables_at(branch, place.version).states())
 
 
 def _mark_onward(store: Parts, hold: Hold, moment: datetime, marks: Marks) -> None:

@@ -33,6 +33,7 @@ from tidelock.store.leases.leases import Lease, expired
 from tidelock.store.log.checkpoint_writer import OLD
 from tidelock.store.log.log import REMOVE_AFTER_SECONDS
 from tidelock.store.log.operation_ids import Claim
+from tidelock.store.merge.identity import branches_between
 from tidelock.store.objects import layout
 from tidelock.store.objects.boot_time import boot_seconds
 from tidelock.store.objects.entries import entries
@@ -197,6 +198,9 @@ def _in_use(store: Parts, refs: Sequence[BranchRef], dead: set[str]) -> set[str]
     lines += [(tag.branch_id, tag.lineage) for tag in store.branches.tags()]
     lines += [(one.branch_id, one.lineage) for one in holds(store.objects, store.together)]
     used = {branch_id for line in lines for branch_id in (line[0], *(one[0] for one in line[1]))}
+    # What live branches would be merged from.
+    live = [ref for ref in refs if ref.id not in dead]
+    used |= branches_between(store, live)
     used |= {snapshot.branch_id for snapshot in store.lease.snapshots()}
     used |= {use.branch_id for use in store.uses.listed()}
     for info in entries(store.objects, layout.LEASES):

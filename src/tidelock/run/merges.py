@@ -1,0 +1,134 @@
+"""The part of the Lake handle that merges branches.
+
+Owns: the composition. The store merges tables (`store/merge`); derive says which stream tables
+belong together, what their definitions are, and refreshes them within the commit of the merge.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from tidelock.errors import Action, ConflictError
+from tidelock.model.arguments import check_text
+from tidelock.store.branches import MAIN
+
+if TYPE_CHECKING:
+    from tidelock.derive.catalog import Catalog
+    from tidelock.model.commit import Tables
+    from tidelock.model.conflicts import Values
+    from tidelock.model.merges import Granularity, Merge, OnConflict
+    from tidelock.store.merge.merge import Options
+    from tidelock.store.store import Store
+
+ATTEMPTS_MAX = 20
+PAUSE_SECONDS_MAX = 0.5
+
+
+class MergeMethods:
+    """Merging branches."""
+
+    _store: Store
+    _catalog: Catalog
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        on_conflict: OnConflict | None = None,
+        granularity: Granularity = "column",
+        refresh: bool = False,
+        delete_branch: bool = False,
+        dry_run: bool = False,
+        message: str = "",
+        actor: str | None = None,
+    ) -> Merge:
+        """Merge a branch into another, as one commit with two parents, or not at all.
+
+        Rows are matched by key, or by row id in tables without one; a table that one side alone
+        changed is adopted as it is. What both sides changed otherwise is a conflict: all are
+        reported together by MergeConflict, and nothing is published. `on_conflict` resolves them,
+        for all tables or by table: "source", "target", or SQL for each column over `base`, `source`
+        and `target`. With granularity="row" two changes of one row are a conflict also where they
+        are of different columns. `refresh` brings the stream tables that follow from merged inputs
+        up to date in the same commit; else the next refresh does. `dry_run` tells what would be
+        done, conflicts included, and publishes nothing. `delete_branch` deletes the source
+        afterwards.
+        """
+        from tidelock.model.merges import Resolutions, check_granularity
+        from tidelock.store.merge.merge import Options, preview
+
+        store = self._store
+        options = Options(
+            Resolutions.read(on_conflict),
+            check_granularity(granularity),
+            self._units,
+            self._describe,
+        )
+        check_text(message, "A message")
+        if dry_run:
+            return preview(store, source, into, options)
+        with ExitStack() as stack:
+            for attempt in count():
+                try:
+                    done, merged = self._merge_once(source, into, options, refresh, message, actor)
+                    break
+                except ConflictError as error:
+                    # The target moved: it is merged again, into what is there now.
+                    retried = error.action is Action.REFRESH_AND_RETRY
+                    if not retried or attempt >= ATTEMPTS_MAX:
+                        raise
+                if attempt == 0:
+                    branch = store.branches.resolve(into)
+                    stack.enter_context(store.publisher.precedence.taken(branch.id))
+                else:
+                    time.sleep(random.uniform(0, min(PAUSE_SECONDS_MAX, 0.005 * 2**attempt)))
+        if delete_branch:
+            store.close_branch(source, merged)
+            done = replace(done, deleted_branch=True)
+        return done
+
+    def _merge_once(
+        self,
+        source: str,
+        into: str,
+        options: Options,
+        refresh: bool,
+        message: str,
+        actor: str | None,
+    ) -> tuple[Merge, int]:
+        """What became of one attempt, and the version of the source that is merged now."""
+        from tidelock.derive.refresh.merged import refresh_merged
+        from tidelock.store.merge.merge import Merging, refuse_conflicts
+
+        store = self._store
+        transaction = store.begin(into, message=message or f"merge {source}", actor=actor)
+        try:
+            merging = Merging(store, source, into, options, transaction)
+            report = merging.run()
+            refuse_conflicts(report)
+            if report.outcome == "up to date":
+                transaction.rollback()
+                return report, merging.source.version
+            if merging.refreshed:
+                transaction.properties["refresh"] = merging.refreshed
+            if refresh:
+                report = refresh_merged(store, self._catalog, transaction, report)
+            transaction.publish()
+        except BaseException:
+            transaction.rollback()
+            raise
+        return replace(report, commit=transaction.commit), merging.source.version
+
+    def _units(self, tables: Tables) -> list[tuple[str, ...]]:
+        return [unit.members for unit in self._catalog.arrange(tables).units]
+
+    def _describe(self, definition: str) -> Values:
+        stored = self._catalog.stored(definition).definition
+        names = "query schedule refresh_mode consistency schedule_policy"
+        return {name: getattr(stored, name) for name in names.split()}

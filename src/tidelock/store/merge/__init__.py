@@ -1,0 +1,1 @@
+"""Branches merged: bases, decisions table by table, rows, columns and stream tables."""

@@ -1,0 +1,173 @@
+"""Merging the rows of one table: what the source changed since the base, onto the target.
+
+    1. which rows each side touched: pins are compared by their fragments (pin_diff.py)
+    2. rows that the source alone touched are taken over as they are; of those, what a compaction
+       has merely moved is found to be the same, and left
+    3. rows that both touched are put side by side and decided (decisions.py)
+
+Invariants: nothing is written here, what follows is handed to an `Output`; in memory are the keys
+and places of touched rows, and so many rows as fit.
+Cost: what both sides changed, and finding the rows at the target by key or by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from tidelock.model.conflicts import Conflicts
+from tidelock.model.merges import Granularity, Resolution
+from tidelock.store.lookup.key_numbers import Numbering
+from tidelock.store.merge.rows.located import locate
+from tidelock.store.merge.rows.output import Output
+from tidelock.store.merge.rows.sides import (
+    ById,
+    ByKey,
+    Shown,
+    Touched,
+    distinct,
+    places_of,
+    rows_at_a_time,
+)
+from tidelock.store.merge.rows.values import Mask, same_rows
+from tidelock.store.merge.rows.work import Places, Work, parts
+from tidelock.store.tables.deletions import ReadBytes
+from tidelock.store.tables.fragments import Dataset
+from tidelock.store.tables.pin_diff import diff_pins
+
+Keys = ByKey | ById
+Compute = Callable[[str, str, pa.Table, pa.Table, pa.Table], pa.ChunkedArray]
+"""The values of a column by an expression over base, source and target rows."""
+Pruned = Callable[[Touched], Mask]
+"""Which rows of the base are gone from a side because of their age."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One state of the table: its pin, and how its rows are shown."""
+
+    dataset: Dataset
+    shown: Shown
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Rows of which the base is another than that of the first base: what several bases make."""
+
+    keys: pa.Table
+    rows: pa.Table
+    present: Mask
+    unknown: Mask
+
+
+@dataclass
+class RowMerge:
+    """The merge of one table's rows."""
+
+    table: str
+    read: ReadBytes
+    base: Version
+    source: Version
+    target: Version
+    source_keys: Keys
+    target_keys: Keys
+    granularity: Granularity
+    resolution: Resolution
+    conflicts: Conflicts
+    compute: Compute | None = None
+    overrides: Overrides | None = None
+    pruned_at_source: Pruned | None = None
+    pruned_at_target: Pruned | None = None
+    resolved: int = 0
+
+    # What each side touched
+
+    @cached_property
+    def here(self) -> Touched:
+        return self._touched(self.source, self.source_keys, self.pruned_at_source)
+
+    @cached_property
+    def there(self) -> Touched:
+        return self._touched(self.target, self.target_keys, self.pruned_at_target)
+
+    def _touched(self, side: Version, keys: Keys, pruned: Pruned | None) -> Touched:
+        diff = diff_pins(self.read, self.base.dataset, side.dataset)
+        touched = keys.touched(diff, self.base.shown, side.shown)
+        if pruned is not None:
+            # What went because of its age was not deleted by anybody.
+            touched = replace(touched, gone=touched.gone.where(~pruned(touched)))
+        return touched
+
+    # Running
+
+    def run(self, out: Output) -> None:
+        """Hand over what the source changed, and note what is in conflict."""
+        here = self.here
+        if not len(here.gone) and not len(here.come) and self.overrides is None:
+            return
+        keys = self._keys()
+        places = Places.of(keys, here, self.there, self.overrides)
+        located = locate(self.target.dataset, self.target_keys, self.target.shown, keys)
+        part = rows_at_a_time(self.base.dataset, self.source.dataset, self.target.dataset)
+        work = Work(self, keys, places, located, out)
+        overlap = places.at_target | places.overridden
+        before, after = places.gone >= 0, places.come >= 0
+        if self._source_lacks_columns:
+            overlap |= before & after
+        alone = ~overlap
+        maybe = np.zeros(len(overlap), dtype=np.bool_)
+        maybe[before] = here.gone.may_be_elsewhere[places.gone[before]]
+        maybe &= alone & after
+        work.delete(np.flatnonzero(alone & before & ~after))
+        for chosen in parts(np.flatnonzero(maybe), places.come, part):
+            work.write_if_changed(chosen)
+        for chosen in parts(np.flatnonzero(alone & before & after & ~maybe), places.come, part):
+            work.write(chosen)
+        for chosen in parts(np.flatnonzero(overlap), places.come, part):
+            work.decide(chosen)
+        for chosen in parts(np.flatnonzero(alone & ~before & after), places.come, part):
+            work.write(chosen, anew=True)
+
+    def _keys(self) -> pa.Table:
+        here, there = self.here, self.there
+        if self.overrides is None:
+            return distinct(here.gone.keys, here.come.keys)
+        # What both bases do not agree on may be a change of the source that nobody sees otherwise.
+        return distinct(
+            here.gone.keys,
+            here.come.keys,
+            there.gone.keys,
+            there.come.keys,
+            self.overrides.keys,
+        )
+
+    @property
+    def _source_lacks_columns(self) -> bool:
+        pairs = zip(self.base.shown.names, self.source.shown.names, strict=True)
+        return any(here is None and before is not None for before, here in pairs)
+
+    @cached_property
+    def compared(self) -> list[str]:
+        """The columns that may differ."""
+        names = set(self.source_keys.names)
+        return [name for name in self.source.shown.schema.names if name not in names]
+
+    def changed_in(self, touched: Touched, base_name: str, side_name: str) -> int:
+        """How many rows of the base have another value in a column at a side, by what the two call
+        it: for a column that the merged rows do not have."""
+        keys = touched.gone.keys
+        if not keys.num_rows or not len(touched.come):
+            return 0
+        places = places_of(touched.come.keys, Numbering(keys), keys.num_rows)
+        gone = np.flatnonzero(places >= 0)
+        if not len(gone):
+            return 0
+        old = touched.gone.rows.take(touched.gone.places[gone], [base_name])
+        new = touched.come.rows.take(touched.come.places[places[gone]], [side_name])
+        new = new.rename_columns([base_name])
+        new = new.cast(pa.schema([pa.field(base_name, old.schema.field(0).type)]), safe=False)
+        return int((~same_rows(old, new, [base_name])).sum())
