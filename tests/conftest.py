@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name.startswith(SETTINGS) and name not in KEPT:
             del os.environ[name]
+    # A long run looks for what nobody thought of; all others judge what was changed.
+    same = "TIDELOCK_FAULT_SECONDS" not in os.environ
+    settings.register_profile("tidelock", derandomize=same, deadline=None)
+    settings.load_profile("tidelock")
     # Every `mapInArrow` says this where a new pandas is installed; we hand PySpark no pandas.
     config.addinivalue_line(
         "filterwarnings", "ignore:PySpark does not yet fully support pandas:FutureWarning"

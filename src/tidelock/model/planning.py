@@ -24,7 +24,7 @@ from dataclasses import replace
 from tidelock.errors import InvalidSchema
 from tidelock.model.alterations import AddRule, DropRule
 from tidelock.model.ddl.alter import RenameTable
-from tidelock.model.ddl.spelling import same_expression
+from tidelock.model.ddl.spelling import identifier, same_expression
 from tidelock.model.ddl.statements import CreateTable, DropTable
 from tidelock.model.declared import DeclaredRule, DeclaredTable
 from tidelock.model.described import rule_by_names
@@ -143,6 +143,7 @@ class _Planner:
     def _notes(self, gone: Sequence[CurrentTable], dropped: bool) -> Iterator[str]:
         for table in self._tables:
             yield from table.declared.notes
+            yield from _not_renamed(table)
         if gone and not dropped:
             names = ", ".join(one.name for one in gone)
             are, them = ("are", "them") if len(gone) > 1 else ("is", "it")
@@ -253,6 +254,8 @@ class _Planner:
                     f"The table {table.name!r} is declared twice: here, and in {first.origin}. "
                     "Remove one."
                 )
+            elif (unclear := _unclear_renames(table)) is not None:
+                why = unclear
             elif held is not None and held.is_stream:
                 why = (
                     f"{held.name!r} is a stream table, whose columns follow from its query. Rename "
@@ -280,6 +283,41 @@ class _Planner:
 def _referred(table: TableSteps) -> set[str]:
     named = {fold(rule.table) for rule in table.declared.rules if rule.table is not None}
     return named - {fold(table.declared.name)}
+
+
+def _unclear_renames(table: DeclaredTable) -> str | None:
+    """What is wrong with what is said of earlier names; None if it can be followed. Declarations
+    stay when they were applied, so that a circle of names might have been gone round or not."""
+    earlier: dict[str, str] = {}
+    for new, old in table.renamed.items():
+        twin = next((one for one, other in earlier.items() if other == fold(old)), None)
+        if twin is not None:
+            return (
+                f"Columns {twin!r} and {new!r} of table {table.name!r} are both RENAMED FROM "
+                f"{old!r}. Say it of one; give the other BACKFILL AS ({identifier(old)}) if it is "
+                "to have the same values."
+            )
+        earlier[fold(new)] = fold(old)
+    for new in earlier:
+        name = earlier[new]
+        for _ in earlier:
+            if name == new:
+                return (
+                    f"The renames of table {table.name!r} go in a circle (column {new!r}). Rename "
+                    "by ALTER TABLE, by way of a name that is free, and declare what there is then."
+                )
+            name = earlier.get(name, "")
+    return None
+
+
+def _not_renamed(table: TableSteps) -> Iterator[str]:
+    """What is new, though it was said to have had another name."""
+    if table.held is None:
+        return
+    before = table.held.schema
+    for new, old in table.declared.renamed.items():
+        if before.find(new) is None and before.find(old) is None:
+            yield f"{table.name} has no column {old} that could become {new}; it is added"
 
 
 def _drop(table: CurrentTable) -> Step:

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark_types
 
 from tidelock.errors import InvalidSchema, UnsupportedType
 from tidelock.model.ddl import parse_schema, spark_ddl, to_ddl, type_name
-from tidelock.model.names import fold
+from tidelock.model.names import fold, is_hidden
 from tidelock.model.schema import RESERVED_NAMES, Column, TableSchema, table_schema
 
 PRIMITIVES = {
@@ -220,7 +220,9 @@ NAMES = st.text(
 
 
 def usable(name: str) -> bool:
-    return name == name.strip() and not name.isspace() and fold(name) not in RESERVED_NAMES
+    if name != name.strip() or name.isspace() or is_hidden(name):
+        return False
+    return fold(name) not in RESERVED_NAMES
 
 
 def fits_lance(name: str) -> bool:

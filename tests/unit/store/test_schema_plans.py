@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,8 +275,8 @@ def test_the_history_of_a_schema_is_told_as_statements(lake: Lake) -> None:
         (
             3,
             [
-                "ALTER TABLE t RENAME COLUMN a TO x",
                 "ALTER TABLE t DROP COLUMN b",
+                "ALTER TABLE t RENAME COLUMN a TO x",
                 "ALTER TABLE t ADD CONSTRAINT pos CHECK (x > 0)",
             ],
         ),
@@ -283,6 +284,50 @@ def test_the_history_of_a_schema_is_told_as_statements(lake: Lake) -> None:
     ]
     assert [one.version for one in lake.schema_history("v", limit=1)] == [6]
     assert found[2].message == "names"
+
+
+def test_a_history_knows_columns_by_their_ids(lake: Lake) -> None:
+    lake.apply_schema("CREATE TABLE t (id BIGINT PRIMARY KEY, a INT CHECK (a > 0), b STRING)")
+    by_names = ("RENAME COLUMN a TO c", "RENAME COLUMN b TO a", "RENAME COLUMN c TO b")
+    lake.alter_table("t", *by_names)
+    lake.alter_table("t", "DROP COLUMN a", "ADD COLUMN a INT", "RENAME COLUMN b TO c")
+    lake.alter_table("t", "DROP PRIMARY KEY", "DROP COLUMN id", "DROP COLUMN c CASCADE")
+    assert [list(one.changes) for one in lake.schema_history("t", limit=3)] == [
+        [
+            "ALTER TABLE t DROP CONSTRAINT t_a_check",
+            "ALTER TABLE t DROP PRIMARY KEY",
+            "ALTER TABLE t DROP COLUMN id",
+            "ALTER TABLE t DROP COLUMN c",
+        ],
+        [
+            "ALTER TABLE t DROP COLUMN a",
+            "ALTER TABLE t RENAME COLUMN b TO c",
+            "ALTER TABLE t ADD COLUMN a INT",
+        ],
+        [
+            "ALTER TABLE t RENAME COLUMN a TO a_",
+            "ALTER TABLE t RENAME COLUMN b TO a",
+            "ALTER TABLE t RENAME COLUMN a_ TO b",
+        ],
+    ]
+
+
+def test_renames_that_are_not_clear_are_refused(lake: Lake) -> None:
+    lake.apply_schema("CREATE TABLE t (a INT, b INT)")
+    for columns, said in (
+        ("a INT RENAMED FROM b, b INT RENAMED FROM a", "in a circle (column 'a')"),
+        ("a INT RENAMED FROM A, b INT", "in a circle"),
+        ("x INT RENAMED FROM a, y INT RENAMED FROM a", "'x' and 'y' of table 't' are both"),
+    ):
+        with pytest.raises(errors.InvalidSchema, match=re.escape(said)):
+            lake.plan_schema(f"CREATE TABLE t ({columns})")
+    plan = lake.plan_schema("CREATE TABLE t (a INT, b INT, x INT RENAMED FROM gone)")
+    assert plan.notes == ("t has no column gone that could become x; it is added",)
+    chain = lake.plan_schema("CREATE TABLE t (b INT RENAMED FROM a, c INT RENAMED FROM b)")
+    assert [step.ddl for step in chain.steps] == [
+        "ALTER TABLE t RENAME COLUMN b TO c",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+    ]
 
 
 def test_a_plan_is_for_one_branch(lake: Lake) -> None:

@@ -1,7 +1,7 @@
 """What became of a table's schema: every commit that created, altered or renamed it.
 
-What was altered is told as statements, found from the schemas before and after: a column that has
-another name is known by its id.
+What was altered is told as statements, found from the schemas before and after. Columns are known
+by their ids: two may have changed names, and one of a name may have come for another that went.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from functools import partial
 
 from tidelock.model.commit import Commit, TableChange, Tables, TableState
 from tidelock.model.described import DescribedTable
+from tidelock.model.identity import by_identity
 from tidelock.model.planning import plan_schema
+from tidelock.model.schema_plan import Step
 from tidelock.model.table_steps import CurrentTable
 from tidelock.store.log.log import Head
 from tidelock.store.log.table_changes import changes_of
@@ -83,19 +85,16 @@ def _statements(store: Parts, tables: Tables, commit: Commit, change: TableChang
         return
     earlier = tables.before(commit.tables)
     before = _described(store, earlier, change.before, commit.version - 1)
-    old = {column.id: column.name for column in before.schema.columns}
-    renamed = {
-        column.name: old[column.id]
-        for column in after.schema.columns
-        if column.id in old and old[column.id] != column.name
-    }
-    held = CurrentTable(before.name, before.id, lambda: before.schema, "", 0)
+    kept, works = by_identity(before.schema, after.schema)
+    for work in works:
+        yield Step(before.name, work, "").ddl
+    held = CurrentTable(before.name, before.id, lambda: kept, "", 0)
     others = [
         CurrentTable(state.name, state.id, partial(schema_at, store.files, state), "", 0)
         for state in tables.states()
         if state.id != before.id and state.name != before.name
     ]
-    declared = replace(after.declared, was=before.name, renamed=renamed)
+    declared = replace(after.declared, was=before.name)
     for step in plan_schema([declared], [held, *others], branch="", version=0).steps:
         yield step.ddl
 
