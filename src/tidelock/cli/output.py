@@ -25,12 +25,14 @@ from tidelock.cli.show.cells import NULL, cell, printable, shortened
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from tidelock.model.listing import Listing
+
 # Text that is piped to another program is not folded to any width.
 PIPE_WIDTH = 100_000
 FOLDED_WIDTH_MIN = 24
 GAP = 3
 COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
-PROSE = {"reason", "status", "message", "last result", "not due because"}
+PROSE = {"reason", "status", "message", "answer", "last result", "not due because"}
 PROSE_WIDTH_MAX = 80
 RIGHT = COUNTS | {
     *("rows in", "rows out", "seconds", "epoch", "as of"),
@@ -102,6 +104,10 @@ class Output:
         self._facts_table(columns, fitting)
         if fitting != shown:
             self.note(f"What ends with … is shown whole by: {whole}")
+
+    def listed(self, found: Listing[Any], none: str, whole: str = "") -> None:
+        """What the handle lists, in the columns that it has there."""
+        self.listing(list(found.columns), found.cells(), none, whole)
 
     def _room(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], prose: Sequence[int]

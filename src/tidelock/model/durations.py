@@ -87,3 +87,15 @@ def parse_moment(value: datetime | str) -> datetime:
 def show_moment(moment: datetime) -> str:
     """A moment as people read it: in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def show_size(size_bytes: int) -> str:
+    """A number of bytes in units that people read: 1.4 MB, 932 bytes."""
+    if size_bytes < 1000:
+        return f"{size_bytes} byte{'' if size_bytes == 1 else 's'}"
+    amount = float(size_bytes)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 999.5 or unit == "TB":
+            return f"{amount:.1f} {unit}" if amount < 99.95 else f"{amount:.0f} {unit}"
+    raise AssertionError("unreachable")

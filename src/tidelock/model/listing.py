@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tidelock.model.durations import show_moment
+from tidelock.model.durations import show_moment, show_size
 
 T = TypeVar("T")
 
@@ -41,8 +41,7 @@ class Listing(tuple[T, ...]):
 
     def cells(self) -> list[list[str]]:
         return [
-            [_shown(read(value), name in COUNTS) for name, read in self.columns.items()]
-            for value in self
+            [_shown(read(value), name) for name, read in self.columns.items()] for value in self
         ]
 
     def __repr__(self) -> str:
@@ -69,10 +68,12 @@ class Listing(tuple[T, ...]):
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
-def _shown(value: object, counted: bool = False) -> str:
+def _shown(value: object, name: str = "") -> str:
     if value is None:
         return ""
-    if counted and isinstance(value, int):
+    if isinstance(value, int) and name == "bytes":
+        return show_size(value)
+    if isinstance(value, int) and name in COUNTS:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.2f}"

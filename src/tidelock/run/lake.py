@@ -273,8 +273,8 @@ class Lake(
                 "time": lambda c: c.time,
                 "kind": lambda c: c.kind,
                 "actor": lambda c: c.actor,
+                "changes": lambda c: "; ".join(change.summary for change in c.shown),
                 "message": lambda c: c.message,
-                "tables": lambda c: [change.summary for change in c.shown],
                 "id": lambda c: c.id,
             },
         )
@@ -304,9 +304,9 @@ class Lake(
                 "name": lambda b: b.name,
                 "version": lambda b: heads[b.id].version,
                 "forked at": lambda b: b.fork_version or None,
-                "created": lambda b: b.created if b.name != MAIN else None,
-                "actor": lambda b: b.actor,
-                "id": lambda b: b.id,
+                # Nobody creates main: it comes with the lake.
+                "created": lambda b: b.created if b.actor else None,
+                "actor": lambda b: b.actor or None,
             },
         )
 
@@ -357,8 +357,8 @@ class Lake(
             self._store.branches.tags(whole=False),
             {
                 "name": lambda t: t.name,
-                "commit": lambda t: t.commit,
                 "version": lambda t: t.version,
+                "commit": lambda t: t.commit,
                 "created": lambda t: t.created,
                 "actor": lambda t: t.actor,
             },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tidelock.model.listing import Listing
@@ -70,23 +70,7 @@ class SinkMethods(Rooms):
         from tidelock.deliver.status import statuses_of
 
         definitions = self._ledger.readable_definitions()
-        return Listing.of(
-            "Sinks",
-            statuses_of(self._store, self._ledger, definitions, newest=newest),
-            {
-                "name": lambda s: s.name,
-                "table": lambda s: s.table,
-                "kind": lambda s: s.kind,
-                "feed": lambda s: s.feed,
-                "state": lambda s: s.state,
-                "watermark": lambda s: s.watermark,
-                "newest": lambda s: s.newest,
-                "lagging": lambda s: len(s.lagging),
-                "quarantined": lambda s: s.quarantined,
-                "schedule": lambda s: s.schedule,
-                "to": lambda s: s.to,
-            },
-        )
+        return list_sinks(statuses_of(self._store, self._ledger, definitions, newest=newest))
 
     def sink_status(self, name: str, *, verify: bool = False) -> SinkStatus:
         """Where a sink stands.
@@ -202,7 +186,28 @@ class SinkMethods(Rooms):
         return self._sinks.discard(name, number)
 
 
-def list_deliveries(reports: list[DeliveryReport]) -> Listing[DeliveryReport]:
+def list_sinks(statuses: Sequence[SinkStatus]) -> Listing[SinkStatus]:
+    """Sinks in a table; what is in order with all of them is not told of each."""
+    columns: dict[str, Callable[[SinkStatus], object]] = {
+        "name": lambda s: s.name,
+        "table": lambda s: s.table,
+        "kind": lambda s: s.kind,
+        "feed": lambda s: s.feed,
+        "state": lambda s: s.state,
+        "lagging": lambda s: len(s.lagging),
+        "quarantined": lambda s: s.quarantined,
+        "watermark": lambda s: s.watermark,
+        "newest": lambda s: s.newest,
+        "schedule": lambda s: s.schedule,
+        "to": lambda s: s.to,
+    }
+    for name in ("lagging", "quarantined"):
+        if not any(columns[name](status) for status in statuses):
+            del columns[name]
+    return Listing.of("Sinks", statuses, columns)
+
+
+def list_deliveries(reports: Sequence[DeliveryReport]) -> Listing[DeliveryReport]:
     return Listing.of(
         "Deliveries",
         reports,

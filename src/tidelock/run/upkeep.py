@@ -25,7 +25,7 @@ from tidelock.store.upkeep.mirror_notes import Mirror, mirrored
 if TYPE_CHECKING:
     from tidelock.store.upkeep.garbage import GarbageReport
     from tidelock.store.upkeep.inventory import Finding
-    from tidelock.store.upkeep.mirror import Foreign
+    from tidelock.store.upkeep.mirror_notes import Foreign
     from tidelock.store.upkeep.repair import RepairReport
     from tidelock.store.upkeep.verification import VerifyReport
 
@@ -159,18 +159,10 @@ class UpkeepMethods(Rooms):
 
     def foreign_commits(self) -> Listing[Foreign]:
         """Commits that others made on the Lance HEAD of mirrored tables."""
+        from tidelock.store.upkeep.mirror_notes import list_foreign
+
         states = self._store.branches.head(MAIN).tables.states()
-        return Listing.of(
-            "Foreign commits",
-            self._foreign(mirrored(self._store.objects, states)),
-            {
-                "table": lambda f: f.table,
-                "expected": lambda f: f.expected,
-                "actual": lambda f: f.actual,
-                "rows": lambda f: f.rows,
-                "path": lambda f: f.path,
-            },
-        )
+        return list_foreign(self._foreign(mirrored(self._store.objects, states)))
 
     def _foreign(self, states: list[TableState]) -> list[Foreign]:
         if not states:

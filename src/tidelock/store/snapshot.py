@@ -110,7 +110,6 @@ def list_tables(states: list[TableState]) -> Listing[TableState]:
             "name": lambda s: s.name,
             "rows": lambda s: s.rows,
             "key": lambda s: s.key,
-            "changed": lambda s: s.changed,
-            "id": lambda s: s.id,
+            "changed in": lambda s: f"version {s.changed}",
         },
     )

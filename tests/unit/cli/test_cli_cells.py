@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.cli.show import cells
+from tidelock.model.durations import show_size
 from tidelock.store.rows.json_values import python_values
 
 
@@ -103,7 +104,7 @@ def test_a_cell_cannot_be_mistaken_or_act_on_the_terminal(value: Any, shown: str
     ],
 )
 def test_sizes_are_in_units_that_people_read(size_bytes: int, shown: str) -> None:
-    assert cells.size(size_bytes) == shown
+    assert show_size(size_bytes) == shown
 
 
 def test_nouns_follow_their_number() -> None:

@@ -10,7 +10,6 @@ from typer.core import TyperGroup
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import AtOption, BranchOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import seconds
 
 
 class _TagGroup(TyperGroup):
@@ -61,27 +60,9 @@ def create_branch(
 def list_branches(call: Call) -> None:
     """List the branches."""
     with call.open() as lake:
-        found = [
-            documents.of_branch(branch, lake.snapshot(branch.name).version)
-            for branch in lake.branches()
-        ]
-    call.output.answer(
-        found,
-        lambda: call.output.listing(
-            ["name", "version", "forked at", "created", "actor"],
-            [
-                [
-                    b["name"],
-                    str(b["version"]),
-                    str(b["fork_version"] or ""),
-                    seconds(b["created"]),
-                    b["actor"] or "",
-                ]
-                for b in found
-            ],
-            "",
-        ),
-    )
+        found = lake.branches()
+        document = [documents.of_branch(one, lake.snapshot(one.name).version) for one in found]
+    call.output.answer(document, lambda: call.output.listed(found, ""))
 
 
 def delete_branch(
@@ -125,17 +106,10 @@ def create_tag(
 def list_tags(call: Call) -> None:
     """List the tags."""
     with call.open() as lake:
-        found = [documents.of_tag(tag) for tag in lake.tags()]
+        found = lake.tags()
     call.output.answer(
-        found,
-        lambda: call.output.listing(
-            ["name", "version", "commit", "created", "actor"],
-            [
-                [t["name"], str(t["version"]), t["commit"], seconds(t["created"]), t["actor"]]
-                for t in found
-            ],
-            "No tags yet. Name the newest commit: tidelock tag q1",
-        ),
+        [documents.of_tag(tag) for tag in found],
+        lambda: call.output.listed(found, "No tags yet. Name the newest commit: tidelock tag q1"),
     )
 
 

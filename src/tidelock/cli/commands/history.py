@@ -9,7 +9,7 @@ import typer
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import POINT, BranchOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, for_people, moment, seconds, shown_value
+from tidelock.cli.show.cells import count, for_people, shown_value
 from tidelock.cli.show.documents import Document
 
 if TYPE_CHECKING:
@@ -46,25 +46,10 @@ def log(
     """Show the commits of a branch, newest first."""
     with call.open() as lake:
         commits = lake.log(branch, limit or None, table=table)
-    rows = [
-        [
-            str(commit.version),
-            seconds(moment(commit.time)),
-            commit.kind,
-            commit.actor,
-            "; ".join(change.summary for change in commit.shown),
-            commit.message,
-            commit.id,
-        ]
-        for commit in commits
-    ]
     call.output.answer(
         [documents.of_commit(commit) for commit in commits],
-        lambda: call.output.listing(
-            ["version", "time", "kind", "actor", "changes", "message", "id"],
-            rows,
-            f"No commits on {branch} yet.",
-            "tidelock show VERSION",
+        lambda: call.output.listed(
+            commits, f"No commits on {branch} yet.", "tidelock show VERSION"
         ),
     )
 

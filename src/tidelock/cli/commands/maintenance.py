@@ -11,10 +11,11 @@ from tidelock.cli.call import Call, command
 from tidelock.cli.commands import verify
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, seconds, size
+from tidelock.cli.show.cells import count, seconds
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.engines import starting
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
+from tidelock.model.durations import show_size
 
 if TYPE_CHECKING:
     from tidelock.store.upkeep.repair import RepairReport
@@ -49,11 +50,7 @@ def optimize(
             commits = lake.optimize(names, branch=branch, on_spark=on_spark, progress=step)
     call.output.answer(
         {"tables": names, "commits": [documents.of_commit(commit) for commit in commits]},
-        lambda: call.output.listing(
-            ["version", "done"],
-            [[str(commit.version), commit.message] for commit in commits],
-            f"Nothing to do in {count(len(names), 'table')}.",
-        ),
+        lambda: call.output.listed(commits, f"Nothing to do in {count(len(names), 'table')}."),
     )
 
 
@@ -112,12 +109,15 @@ def _show_garbage(call: Call, document: Document) -> None:
     if document["files"]:
         output.listing(
             ["table", "files", "bytes", ""],
-            [[name, f"{files:,}", size(total), ""] for name, files, total in _by_name(document)],
+            [
+                [name, f"{files:,}", show_size(total), ""]
+                for name, files, total in _by_name(document)
+            ],
             "",
         )
         output.line()
     output.line(
-        f"{verb} {count(document['files'], 'file')}, {size(document['bytes'])}, "
+        f"{verb} {count(document['files'], 'file')}, {show_size(document['bytes'])}, "
         f"from before {seconds(document['cutoff'])}"
     )
 
@@ -143,35 +143,16 @@ def recoveries(call: Call) -> None:
     they died unless it was set. Who is still to be settled is shown below, and by status --json.
     """
     with call.open() as lake:
-        found = [documents.of_recovery(recovery) for recovery in lake.recoveries()]
+        found = lake.recoveries()
         writers = find_writers(call)
     ended = any(writer.lease_ended for writer in writers)
     none = "Nothing has been settled yet." if ended else "No writer has died here."
 
     def show() -> None:
-        _show_recoveries(call, found, none)
+        call.output.listed(found, none)
         show_writers(call, writers)
 
-    call.output.answer(found, show)
-
-
-def _show_recoveries(call: Call, found: list[Document], none: str) -> None:
-    call.output.listing(
-        ["time", "outcome", "branch", "version", "actor", "message", "operation"],
-        [
-            [
-                seconds(r["time"]),
-                r["outcome"],
-                r["branch"],
-                str(r["version"] or ""),
-                r["actor"],
-                r["message"],
-                r["operation_id"],
-            ]
-            for r in found
-        ],
-        none,
-    )
+    call.output.answer([documents.of_recovery(recovery) for recovery in found], show)
 
 
 def repair(
@@ -228,10 +209,13 @@ def _of_repair(report: RepairReport, writers: list[Writer]) -> Document:
 
 
 def _show_repair(call: Call, report: RepairReport, writers: list[Writer]) -> None:
+    from tidelock.store.leases.recovery import list_recoveries
+    from tidelock.store.upkeep.mirror_notes import list_foreign
+
     output = call.output
     if report.recovered:
         output.line(f"Settled {count(len(report.recovered), 'operation')}:")
-        _show_recoveries(call, [documents.of_recovery(one) for one in report.recovered], "")
+        output.listed(list_recoveries(report.recovered), "")
         output.line()
     for finding in report.mended:
         output.line(f"Mended {finding.key}: {finding.why}")
@@ -242,14 +226,7 @@ def _show_repair(call: Call, report: RepairReport, writers: list[Writer]) -> Non
         what = "" if report.discarded.startswith("_tidelock/") else "the foreign commit of "
         output.line(f"Discarded {what}{report.discarded}")
     elif report.foreign:
-        output.listing(
-            ["table", "expected", "found", "rows", "path"],
-            [
-                [f.table, str(f.expected), str(f.actual), f"{f.rows:,}", f.path]
-                for f in report.foreign
-            ],
-            "",
-        )
+        output.listed(list_foreign(report.foreign), "")
         output.line()
         output.line("Decide for each: tidelock repair TABLE --adopt, or --discard")
     elif not report.damaged:

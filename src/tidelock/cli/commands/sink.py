@@ -12,7 +12,7 @@ from tidelock.cli.background import Background
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, shortened, size
+from tidelock.cli.show.cells import count
 from tidelock.model.durations import show_moment
 from tidelock.model.sinks import HOLDS, Feed
 
@@ -168,22 +168,10 @@ def _options(given: list[str]) -> dict[str, Any]:
 def show_all(call: Call) -> None:
     """List all sinks, and where each stands."""
     with call.open() as lake:
-        found = list(lake.sinks())
-    columns = ["name", "table", "kind", "feed", "state", "watermark", "newest", "schedule", "to"]
-    if any(one.quarantined for one in found):
-        columns.insert(5, "quarantined")
+        found = lake.sinks()
     call.output.answer(
-        [documents.of_sink(one) for one in found],
-        lambda: call.output.listing(columns, [_row(one, columns) for one in found], NONE),
+        [documents.of_sink(one) for one in found], lambda: call.output.listed(found, NONE)
     )
-
-
-def _row(status: SinkStatus, columns: list[str]) -> list[str]:
-    return [_cell(getattr(status, column)) for column in columns]
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def status(
@@ -223,7 +211,7 @@ def _show(call: Call, found: SinkStatus) -> None:
         ("feed", found.feed),
         ("partitions", ", ".join(found.partition_by) or "none"),
         ("schedule", found.schedule or "manual"),
-        ("watermark", f"{found.watermark} of {_cell(found.newest) or '?'}"),
+        ("watermark", f"{found.watermark} of {'?' if found.newest is None else found.newest}"),
         ("plan", f"{found.plan}" + (", and one in flight" if found.in_flight else "")),
         ("quarantined", f"{found.quarantined:,}"),
     ]
@@ -258,26 +246,13 @@ def deliver(
 
         with call.output.waiting("Delivering"):
             found = background.run(work)
-    columns = ["sink", "action", "rows", "chunks", "bytes", "until", "reason"]
+    from tidelock.run.sinks import list_deliveries
+
     call.output.answer(
         [documents.of_delivery(one) for one in found],
-        lambda: call.output.listing(
-            columns, [_delivered(one) for one in found], NONE, "tidelock sink status NAME"
-        ),
+        lambda: call.output.listed(list_deliveries(found), NONE, "tidelock sink status NAME"),
     )
     end_by(found, background)
-
-
-def _delivered(report: DeliveryReport) -> list[str]:
-    return [
-        report.sink,
-        report.action,
-        f"{report.rows:,}",
-        f"{report.chunks:,}",
-        size(report.size_bytes),
-        str(report.until),
-        report.reason,
-    ]
 
 
 def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
@@ -405,15 +380,14 @@ def quarantine(
         if discard:
             given_up = lake.discard_quarantined(name, number)
             call.output.note(f"{count(len(given_up), 'chunk')} given up.")
-        found = list(lake.quarantine(name))
-    rows = [
-        [one.number, one.path, f"{one.rows:,}", _cell(one.status), shortened(one.answer, 60)]
-        for one in found
-    ]
-    columns = ["number", "partition", "rows", "status", "answer"]
+        found = lake.quarantine(name)
     call.output.answer(
         [documents.of_quarantined(one) for one in found],
-        lambda: call.output.listing(columns, rows, f"Nothing of {name} is in quarantine."),
+        lambda: call.output.listed(
+            found,
+            f"Nothing of {name} is in quarantine.",
+            f"tidelock sink quarantine {name} --json",
+        ),
     )
 
 

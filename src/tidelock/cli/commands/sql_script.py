@@ -21,7 +21,7 @@ from tidelock.store.branches import MAIN
 from tidelock.store.spark.sessions import could_not, engine_errors
 from tidelock.store.statements.execution import named_statement
 from tidelock.store.statements.kinds import kind_of
-from tidelock.store.statements.reports import StatementReport, told_reports
+from tidelock.store.statements.reports import StatementReport, list_reports, told_reports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,15 +159,8 @@ def _show_all(
     for one in done:
         if isinstance(one, Selected):
             _show(call, one)
-    call.output.listing(
-        ["statement", "table", "inserted", "updated", "deleted"],
-        [
-            [one.kind, one.table, f"{one.inserted:,}", f"{one.updated:,}", f"{one.deleted:,}"]
-            for one in done
-            if isinstance(one, StatementReport)
-        ],
-        "No statement was executed.",
-    )
+    reports = [one for one in done if isinstance(one, StatementReport)]
+    call.output.listed(list_reports(reports), "No statement was executed.")
     call.output.line(f"Committed as version {commit.version}")
 
 

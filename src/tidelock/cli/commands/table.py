@@ -16,8 +16,9 @@ from tidelock.cli.options import (
     TableArgument,
 )
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, size
+from tidelock.cli.show.cells import count
 from tidelock.cli.show.documents import Document
+from tidelock.model.durations import show_size
 
 if TYPE_CHECKING:
     from tidelock import Table
@@ -83,15 +84,11 @@ def list_(call: Call, branch: SnapshotBranchOption = None, at: AtOption = None) 
 
     with call.open() as lake:
         snapshot = reach.find_snapshot(lake, at, branch)
-        found = [documents.of_table(state) for state in snapshot.tables()]
+        found = snapshot.tables()
     call.output.answer(
-        found,
-        lambda: call.output.listing(
-            ["name", "rows", "key", "changed in"],
-            [
-                [t["name"], f"{t['rows']:,}", ", ".join(t["key"]), f"version {t['changed']}"]
-                for t in found
-            ],
+        [documents.of_table(state) for state in found],
+        lambda: call.output.listed(
+            found,
             f'No tables yet. Create one: tidelock table create orders "{SCHEMA}" --key id',
         ),
     )
@@ -168,7 +165,10 @@ def _show_table(call: Call, document: Document, sample: Any) -> None:
     output.facts(
         [
             ("rows", f"{document['rows']:,}"),
-            ("size", f"{size(document['bytes'])} in {count(document['fragments'], 'fragment')}"),
+            (
+                "size",
+                f"{show_size(document['bytes'])} in {count(document['fragments'], 'fragment')}",
+            ),
             *([("key index", _indexed(document))] if key else []),
             ("changed in", f"version {document['changed']}"),
             ("id", document["id"]),

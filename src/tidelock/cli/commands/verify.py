@@ -8,7 +8,8 @@ import typer
 
 from tidelock.cli.call import Call, command
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, size
+from tidelock.cli.show.cells import count
+from tidelock.model.durations import show_size
 
 if TYPE_CHECKING:
     from tidelock.store.upkeep.inventory import Finding
@@ -51,7 +52,7 @@ def verify(
 def _show(call: Call, report: VerifyReport) -> None:
     show_findings(call, report.findings)
     told = f"{count(report.objects, 'object')}, {count(report.files, 'file')}"
-    call.output.line(f"Verified {told}, {size(report.size_bytes)}.")
+    call.output.line(f"Verified {told}, {show_size(report.size_bytes)}.")
 
 
 def show_findings(call: Call, findings: tuple[Finding, ...]) -> None:

@@ -89,18 +89,6 @@ def shortened(text: str, width: int) -> str:
     return kept + "…"
 
 
-def size(size_bytes: int) -> str:
-    """A number of bytes in units that people read: 1.4 MB, 932 bytes."""
-    if size_bytes < 1000:
-        return f"{size_bytes} byte{'' if size_bytes == 1 else 's'}"
-    amount = float(size_bytes)
-    for unit in ("kB", "MB", "GB", "TB"):
-        amount /= 1000
-        if amount < 999.5 or unit == "TB":
-            return f"{amount:.1f} {unit}" if amount < 99.95 else f"{amount:.0f} {unit}"
-    raise AssertionError("unreachable")
-
-
 def count(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
     plural = noun + ("es" if noun.endswith("ch") else "s")

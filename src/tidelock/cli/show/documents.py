@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelock.store.statements.reports import StatementReport
     from tidelock.store.upkeep.garbage import GarbageReport
     from tidelock.store.upkeep.inventory import Finding
-    from tidelock.store.upkeep.mirror import Foreign
+    from tidelock.store.upkeep.mirror_notes import Foreign
     from tidelock.store.upkeep.verification import VerifyReport
 
 Document = dict[str, Any]

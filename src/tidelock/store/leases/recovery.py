@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -331,9 +332,13 @@ def recoveries(store: Parts) -> Listing[Recovery]:
         except CorruptObject as error:
             # Told for the record: nothing depends on it.
             logger.warning("%s", error.message)
+    return list_recoveries(sorted(found, key=lambda recovery: recovery.time))
+
+
+def list_recoveries(found: Iterable[Recovery]) -> Listing[Recovery]:
     return Listing.of(
         "Recoveries",
-        sorted(found, key=lambda recovery: recovery.time),
+        found,
         {
             "time": lambda r: r.time,
             "outcome": lambda r: r.outcome,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import lance
 
@@ -22,18 +21,7 @@ from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
 from tidelock.store.tables.datasets import lance_failures
 from tidelock.store.tables.fragments import Dataset, fragment_files
-from tidelock.store.upkeep.mirror_notes import Mirror, known_mirror, mirrored, note_mirror
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """A commit that somebody else made on a table's Lance HEAD."""
-
-    table: str
-    path: str
-    expected: int
-    actual: int
-    rows: int
+from tidelock.store.upkeep.mirror_notes import Foreign, Mirror, known_mirror, mirrored, note_mirror
 
 
 def _head(store: Parts, table_id: str) -> Dataset:

@@ -1,4 +1,5 @@
-"""Notes on mirrors: for each mirrored table, which Lance HEAD was made from which pin."""
+"""Notes on mirrors: for each mirrored table, which Lance HEAD was made from which pin; and commits
+that others made there."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 from tidelock.errors import CorruptObject, ObjectMissing
 from tidelock.model.commit import TableState
+from tidelock.model.listing import Listing
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries
 from tidelock.store.objects.protocol import Objects
@@ -51,3 +53,28 @@ def mirrored(objects: Objects, states: Iterable[TableState]) -> list[TableState]
     keys = entries(objects, layout.MIRRORS)
     ids = {info.key.rsplit("/", 1)[1].removesuffix(".json") for info in keys}
     return [state for state in states if state.id in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A commit that somebody else made on a table's Lance HEAD."""
+
+    table: str
+    path: str
+    expected: int
+    actual: int
+    rows: int
+
+
+def list_foreign(found: Iterable[Foreign]) -> Listing[Foreign]:
+    return Listing.of(
+        "Foreign commits",
+        found,
+        {
+            "table": lambda f: f.table,
+            "expected": lambda f: f.expected,
+            "actual": lambda f: f.actual,
+            "rows": lambda f: f.rows,
+            "path": lambda f: f.path,
+        },
+    )

@@ -24,11 +24,11 @@ from tidelock.store.upkeep.inventory import Finding, examine
 from tidelock.store.upkeep.mend import discard_object as give_up
 from tidelock.store.upkeep.mend import mend
 from tidelock.store.upkeep.mirror import (
-    Foreign,
     accept_head,
     discard_foreign,
     foreign_commit,
 )
+from tidelock.store.upkeep.mirror_notes import Foreign
 
 
 @dataclass(frozen=True, slots=True)
