@@ -52,6 +52,11 @@ class Arrangement:
     groups: tuple[Group, ...]
     units: tuple[Unit, ...]
 
+    def changed_since(self, stream: Stream, tables: Tables) -> list[str]:
+        """The tables that a stream table follows from and that changed since it was refreshed."""
+        bases = [one for one in self.graph.upstream(stream.name) if not self.graph.is_stream(one)]
+        return [one for one in bases if tables[one].changed > stream.state.as_of]
+
 
 class Catalog:
     """Owns the stored definitions of a lake, and what was computed from them: the graph, the groups

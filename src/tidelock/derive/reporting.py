@@ -107,9 +107,7 @@ class Reporting:
         """How far a stream table is behind what it is computed from."""
         head, arrangement = self._arranged(branch)
         stream = stream_of(head.tables, self._catalog, name)
-        graph = arrangement.graph
-        bases = [one for one in graph.upstream(stream.name) if not graph.is_stream(one)]
-        late = [one for one in bases if head.tables[one].changed > stream.state.as_of]
+        late = arrangement.changed_since(stream, head.tables)
         changed = {head.tables[one].changed for one in late}
         waiting = timedelta(0)
         if changed:

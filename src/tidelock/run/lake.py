@@ -27,6 +27,7 @@ from tidelock.model.commit import BranchRef, Commit, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name
+from tidelock.run.comparing import DiffMethods
 from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
 from tidelock.run.merges import MergeMethods
@@ -62,6 +63,7 @@ class Lake(
     StreamMethods,
     SinkMethods,
     MergeMethods,
+    DiffMethods,
     UpkeepMethods,
 ):
     """An open lake. Close it, or use it as a context manager."""

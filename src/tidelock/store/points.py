@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
+from tidelock.errors import BranchNotFound, CommitNotFound, InvalidOption, VersionNotFound
 from tidelock.model.arguments import check_text
 from tidelock.model.commit import BranchRef
 from tidelock.model.durations import parse_moment, show_moment
+from tidelock.model.names import suggest
+from tidelock.store.branches import MAIN
 from tidelock.store.log.clock import version_at
 from tidelock.store.log.log import Head
 from tidelock.store.parts import Parts
@@ -89,6 +91,36 @@ def point(store: Parts, at: At | None, branch: str) -> Point:
         else:
             return locate(store, branch, at=moment)
         raise
+
+
+def state_point(store: Parts, at: At | None, branch: str) -> tuple[str, Point]:
+    """What a state is called, and its point: what `point` reads, or a branch's name, which stands
+    for its newest commit."""
+    if at is None or isinstance(at, int):
+        found = point(store, at, branch)
+        version = branch if at is None else f"version {found[1]}"
+        return (version if branch == MAIN or at is None else f"{version} of {branch}"), found
+    if isinstance(at, datetime):
+        return show_moment(at), point(store, at, branch)
+    try:
+        head = store.branches.head(at)
+    except BranchNotFound:
+        return at, _unless_unknown(store, at, branch)
+    if store.branches.find_tag(at) is not None:
+        raise InvalidOption(
+            f"{at!r} is a branch and a tag. Name a commit of one of them by its id.", name=at
+        )
+    return head.branch.name, (head.branch, head.version)
+
+
+def _unless_unknown(store: Parts, at: str, branch: str) -> Point:
+    try:
+        return point(store, at, branch)
+    except CommitNotFound:
+        names = [*store.branches.names(), *(tag.name for tag in store.branches.tags(whole=False))]
+        raise CommitNotFound(
+            f"There is no branch, tag or commit {at!r}. {suggest(at, names)}", commit=at
+        ) from None
 
 
 def version_on(store: Parts, head: Head, at: At) -> int:

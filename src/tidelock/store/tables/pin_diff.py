@@ -10,7 +10,7 @@ Cost: what differs, not what is there. Data files are opened only to read rows t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -154,12 +154,15 @@ class PinDiff:
         return bool(self.gone.whole.any() and self.come.count)
 
 
-def diff_pins(read: ReadBytes, before: Dataset, after: Dataset) -> PinDiff:
-    """Where two pins of one table differ. `read` gives the bytes of a file of the table."""
+def diff_pins(
+    read: ReadBytes, before: Dataset, after: Dataset, compared: Collection[int] | None = None
+) -> PinDiff:
+    """Where two pins of one table differ. `read` gives the bytes of a file of the table; `compared`
+    are the ids of the columns that matter, if it is not all of them."""
     if before.version == after.version:
         return PinDiff(PinRows(before, ()), PinRows(after, ()))
-    if _hides(before, after) or _hides(after, before):
-        return PinDiff(_every(before), _every(after))
+    if _hides(before, after, compared) or _hides(after, before, compared):
+        return PinDiff(every_row(before), every_row(after))
     old, new = fragments_by_file(before), fragments_by_file(after)
     gone: list[Piece] = []
     come: list[Piece] = []
@@ -178,11 +181,13 @@ def diff_pins(read: ReadBytes, before: Dataset, after: Dataset) -> PinDiff:
     )
 
 
-def _hides(one: Dataset, other: Dataset) -> bool:
+def _hides(one: Dataset, other: Dataset, compared: Collection[int] | None) -> bool:
     """Whether a column that one pin dropped, and the other shows, is in files that both may have:
     rows that nobody touched then have values that the one does not show."""
     here, there = column_ids(one), column_ids(other)
     missing = set(there.values()) - set(here.values())
+    if compared is not None:
+        missing &= set(compared)
     if not missing:
         return False
     fields = Fields.of(other.lance_schema)
@@ -194,7 +199,7 @@ def _hides(one: Dataset, other: Dataset) -> bool:
     )
 
 
-def _every(dataset: Dataset) -> PinRows:
+def every_row(dataset: Dataset) -> PinRows:
     """All rows, each taken for one that may be elsewhere."""
     pieces = [_all(dataset, one.fragment_id) for one in dataset.get_fragments()]
     return PinRows(dataset, tuple(one for one in pieces if one.rows))

@@ -1,0 +1,1 @@
+"""Two states of a lake compared: which rows, columns and rules differ, at the cost of what does."""
