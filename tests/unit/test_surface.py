@@ -29,7 +29,7 @@ def test_a_lake_has_these_methods() -> None:
         "actor", "alter_stream_table", "alter_table", "apply", "apply_schema", "branches",
         "changes", "close", "collect_garbage",
         "create_branch", "create_or_replace_stream_table", "create_sink", "create_stream_table",
-        "create_table", "delete_branch", "delete_tag", "deliver", "discard_quarantined",
+        "create_table", "delete_branch", "delete_tag", "deliver", "diff", "discard_quarantined",
         "drop_sink", "drop_stream_table", "drop_table", "execute", "explain", "find_commit",
         "find_operation",
         "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "intents",

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 POINT = "A version, a tag, a commit id or a time (2026-03-01T12:00Z)"
+STATE = "A branch, a version, a tag, a commit id or a time (2026-03-01T12:00Z)"
 SNAPSHOT_PANEL = "The snapshot"
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table.")]
@@ -32,6 +33,20 @@ AtOption = Annotated[
         metavar="POINT",
         help=f"{POINT}. Else the newest.",
         rich_help_panel=SNAPSHOT_PANEL,
+    ),
+]
+DiffTableOption = Annotated[
+    str | None,
+    typer.Option("--table", "-t", metavar="TABLE", help="Only the table of this name."),
+]
+DiffLimitOption = Annotated[
+    int,
+    typer.Option(
+        "--limit",
+        "-n",
+        metavar="N",
+        min=0,
+        help="How many rows of each table that were inserted, updated and deleted; 0 shows all.",
     ),
 ]
 CascadeOption = Annotated[

@@ -32,7 +32,7 @@ PIPE_WIDTH = 100_000
 FOLDED_WIDTH_MIN = 24
 GAP = 3
 COUNTS = {"rows", "version", "files", "bytes", "inserted", "updated", "deleted", "tables"}
-PROSE = {"reason", "status", "message", "answer", "last result", "not due because"}
+PROSE = {"reason", "status", "message", "answer", "last result", "not due because", "differs in"}
 PROSE_WIDTH_MAX = 80
 RIGHT = COUNTS | {
     *("rows in", "rows out", "seconds", "epoch", "as of"),

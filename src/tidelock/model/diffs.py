@@ -244,10 +244,11 @@ class Diff:
         return bool(self.tables)
 
     def table(self, name: str) -> TableDiff:
-        """How a table differs that is, or was, called so."""
-        for one in self.tables:
-            if fold(name) in (fold(one.name), fold(one.was or one.name)):
-                return one
+        """How a table differs that is called so after, or else was before."""
+        called = [one for one in self.tables if fold(one.name) == fold(name)]
+        called.sort(key=lambda one: one.what == "dropped")
+        for one in called or [one for one in self.tables if fold(one.was or "") == fold(name)]:
+            return one
         known = [*(one.name for one in self.tables), *self.same]
         raise TableNotFound(
             f"No table {name!r} differs between {self.before.told} and {self.after.told}. "

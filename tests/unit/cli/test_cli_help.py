@@ -12,10 +12,12 @@ from tidelock.cli.failures import EXIT_CODES
 from tidelock.cli.program import COMMANDS, Command, load
 
 EXPECTED = {
-    "init", "status", "load", "sql", "log", "show", "diff", "optimize", "gc", "recoveries",
-    "repair", "verify", "schema show", "schema plan", "schema apply", "schema history",
+    "init", "status", "load", "sql", "log", "show", "changes", "diff", "optimize", "gc",
+    "recoveries", "repair", "verify", "schema show", "schema plan", "schema apply",
+    "schema history",
     "table create", "table list", "table show", "table mirror", "table drop",
-    "branch create", "branch list", "branch delete", "tag create", "tag list", "tag delete",
+    "branch create", "branch list", "branch diff", "branch delete",
+    "tag create", "tag list", "tag delete",
     "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
     "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
     "stream groups", "apply", "run",

@@ -1,4 +1,4 @@
-"""What happened, in the words of `log`, `show` and `diff`; and names for places in it."""
+"""What happened, in the words of `log`, `show`, `changes`, `diff`; and names for places in it."""
 
 from __future__ import annotations
 
@@ -76,40 +76,82 @@ def test_a_commit_that_there_is_not_is_refused(history: Cli, commit: str) -> Non
 
 def test_diff_counts_rows_by_table(history: Cli) -> None:
     document = history("diff", 1, "--json").document
-    counts = [(t["table"], t["inserted"], t["updated"], t["deleted"]) for t in document["tables"]]
-    assert counts == [("customers", 0, 0, 0), ("orders", 3, 1, 0)]
-    assert (document["from"], document["to"]) == (1, 4)
+    told = [(t["table"], t["what"], t["inserted"], t["updated"]) for t in document["tables"]]
+    assert told == [("customers", "created", 0, 0), ("orders", "changed", 3, 0)]
+    assert (document["before"]["version"], document["after"]["version"]) == (1, 4)
     assert [t["table"] for t in history("diff", 1, 2, "--json").document["tables"]] == ["orders"]
-    assert history("diff", 4).out == "No row changed between version 4 and 4.\n"
+    assert history("diff", 4).out == "From version 4 to main (version 4): no difference\n"
 
 
-def test_diff_shows_the_changed_rows_of_a_table(history: Cli) -> None:
+def test_diff_shows_rows_before_and_after(history: Cli) -> None:
     document = history("diff", 2, "--table", "Orders", "--json").document
+    (table,) = document["tables"]
+    assert (table["inserted"], table["updated"], table["by_column"]) == (1, 1, {"amount": 1})
+    updated, inserted = table["examples"]
+    assert (updated["what"], updated["key"], updated["columns"]) == (
+        "updated",
+        {"id": 2},
+        ["amount"],
+    )
+    assert (updated["before"]["amount"], updated["after"]["amount"]) == ("2.00", "5.00")
+    assert (inserted["what"], inserted["before"], inserted["after"]["id"]) == ("inserted", None, 3)
+    shown = history("diff", 2).out
+    assert "~ id=2: amount 2.00 → 5.00" in shown
+    assert "+ id=3: customer=NULL, amount=3.00, at=NULL" in shown
+
+
+def test_diff_shows_so_many_rows_and_all_on_request(history: Cli) -> None:
+    limited = history("diff", 1, "--table", "orders", "-n", 1).out
+    assert (limited.count("  + "), "… and 2 more rows" in limited) == (1, True)
+    assert history("diff", 1, "--table", "orders", "-n", 0).out.count("  + ") == 3
+
+
+def test_diff_goes_either_way(history: Cli) -> None:
+    forth, back = (history("diff", *way, "--json").document["tables"] for way in [(2, 4), (4, 2)])
+    assert [t["inserted"] for t in forth] == [t["deleted"] for t in back] == [0, 1]
+    assert [t["what"] for t in back] == ["dropped", "changed"]
+    assert "~ id=2: amount 5.00 → 2.00" in history("diff", 4, 2).out
+
+
+def test_diff_takes_branches_tags_and_ids(history: Cli) -> None:
+    history("tag", "q1", "--version", 2)
+    history("branch", "create", "dev", "--at", "1")
+    commit = history("show", 4, "--json").document["id"]
+    assert history("diff", "q1", commit, "--json").document["before"]["version"] == 2
+    told = history("diff", "dev", "q1", "--json").document
+    assert (told["before"]["branch"], told["tables"][0]["inserted"]) == ("dev", 2)
+    assert history("branch", "diff", "dev", "q1", "--json").document == told
+    assert "There is no branch, tag or commit 'q2'" in history("diff", "q2", code=3).err
+    assert "There is no table 'order'" in history("diff", 1, "-t", "order", code=3).err
+    history("branch", "create", "q1")
+    assert "is a branch and a tag" in history("diff", "q1", code=3).err
+
+
+def test_changes_are_shown_commit_by_commit(history: Cli) -> None:
+    document = history("changes", "Orders", 2, "--json").document
     changes = sorted(
         (row["_version"], row["_weight"], row["id"], row["amount"]) for row in document["rows"]
     )
     assert changes == [(4, -1, 2, "2.00"), (4, 1, 2, "5.00"), (4, 1, 3, "3.00")]
     assert (document["table"], document["more"]) == ("orders", 0)
-    limited = history("diff", 1, "--table", "orders", "-n", 2)
+    limited = history("changes", "orders", 1, "-n", 2)
     assert limited.out.count("+") == 2
-    assert "3 more changed rows" in limited.err
-    assert "No row of orders changed" in history("diff", 4, "--table", "orders").out
+    assert "3 more changes" in limited.err
+    assert "No row of orders changed" in history("changes", "orders", 4).out
 
 
-def test_diff_backwards_is_refused(history: Cli) -> None:
-    told = history("diff", 4, 2, code=3).err
-    assert "tidelock diff 2 4" in told
+def test_changes_backwards_are_refused(history: Cli) -> None:
+    told = history("changes", "orders", 4, 2, code=3).err
+    assert "tidelock changes orders 2 4" in told
     history("tag", "q1", "--at", 2)
-    assert "version 4, is after TO, version 2" in history("diff", 4, "q1", code=3).err
-    assert "is after TO" in history("diff", 4, 2, "--table", "orders", code=3).err
+    told = history("changes", "orders", 4, "q1", code=3).err
+    assert "version 4, is after UNTIL, version 2" in told
 
 
-def test_diff_takes_tags_and_ids_of_the_branch(history: Cli) -> None:
+def test_changes_are_of_one_branch(history: Cli) -> None:
     history("tag", "q1", "--version", 2)
-    commit = history("show", 4, "--json").document["id"]
-    assert history("diff", "q1", commit, "--json").document["from"] == 2
     history("branch", "create", "dev", "--at", "1")
-    told = history("diff", "q1", "--branch", "dev", code=3).err
+    told = history("changes", "orders", "q1", "--branch", "dev", code=3).err
     assert "not in the history of branch 'dev'" in told
 
 
@@ -146,8 +188,9 @@ def test_a_point_is_taken_alike_everywhere(history: Cli, kind: str) -> None:
     commit = history("show", 2, "--json").document
     point = {**commit, "tag": "q1"}[kind]
     assert history("show", point, "--json").document == commit
-    assert history("diff", 0, point, "--json").document["to"] == 2
-    assert history("diff", point, "--json").document["from"] == 2
+    assert history("diff", 0, point, "--json").document["after"]["version"] == 2
+    assert history("diff", point, "--json").document["before"]["version"] == 2
+    assert history("changes", "orders", point, "--json").document["since"] == 2
     assert len(history("table", "list", "--at", point, "--json").document) == 1
     shown = history("table", "show", "orders", "--at", point, "-r", 9, "--json").document
     assert (shown["version"], len(shown["sample"])) == (2, 2)
@@ -159,8 +202,7 @@ def test_a_point_is_taken_alike_everywhere(history: Cli, kind: str) -> None:
     "command",
     [
         ("show",),
-        ("diff",),
-        ("diff", 0),
+        ("changes", "orders"),
         ("table", "list", "--at"),
         ("table", "show", "orders", "--at"),
         ("branch", "create", "b", "--at"),
@@ -194,8 +236,8 @@ def test_times_are_spelt_for_people_and_for_programs(history: Cli) -> None:
     at = b"id,at\n9,2026-03-01 12:00:00\n"
     history("load", "orders", "--format", "csv", stdin=at)
     assert "2026-03-01 12:00:00Z" in history("table", "show", "orders", "-r", 9).out
-    assert "2026-03-01 12:00:00Z" in history("diff", 4, "-t", "orders").out
-    shown = history("diff", 4, "-t", "orders", "--json").document["rows"]
+    assert "2026-03-01 12:00:00Z" in history("changes", "orders", 4).out
+    shown = history("changes", "orders", 4, "--json").document["rows"]
     assert shown[0]["at"] == "2026-03-01T12:00:00Z"
     time = history("show", 4, "--json").document["time"]
     assert time.endswith("Z")

@@ -60,7 +60,6 @@ HISTORY = [
     "log --json",
     "show 2",
     "show q1",
-    "diff 1 2",
     "table list",
     "table list --at q1",
     "branch list",
@@ -94,7 +93,9 @@ def test_what_reads_and_writes_rows_imports_nothing_that_queries(lake: Path) -> 
             "load orders more.csv",
             "load orders more.jsonl --mode upsert",
             "table show orders --rows 5",
-            "diff 1 --table orders",
+            "diff 1",
+            "branch diff main dev --json",
+            "changes orders 1",
             "sink list",
         )
     ]

@@ -50,7 +50,7 @@ def test_nothing_is_renumbered_by_the_identity() -> None:
     assert IDENTITY.there(np.array([3, 10**12])).tolist() == [3, 10**12]
     assert IDENTITY.is_identity
     assert IDENTITY.below(5) == Renumbering(5)
-    assert not Renumbering(0).there(np.array([0, 1])).tolist() == [0, 1]
+    assert Renumbering(0).there(np.array([0, 1])).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("attempt", range(20))

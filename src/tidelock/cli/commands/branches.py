@@ -8,8 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from tidelock.cli.call import Call, command
-from tidelock.cli.options import AtOption, BranchOption
+from tidelock.cli.options import AtOption, BranchOption, DiffLimitOption, DiffTableOption
 from tidelock.cli.show import documents
+from tidelock.cli.show.diffs import EXAMPLES, answer_diff
 
 
 class _TagGroup(TyperGroup):
@@ -22,9 +23,10 @@ class _TagGroup(TyperGroup):
 
 
 def register(app: typer.Typer) -> None:
-    branch = typer.Typer(no_args_is_help=True, help="Create, list and delete branches.")
+    branch = typer.Typer(no_args_is_help=True, help="Create, list, compare and delete branches.")
     command(branch, "create", example="tidelock branch create dev --at 1")(create_branch)
     command(branch, "list", example="tidelock branch list")(list_branches)
+    command(branch, "diff", example="tidelock branch diff main dev")(diff_branches)
     command(branch, "delete", example="tidelock branch delete dev")(delete_branch)
     app.add_typer(branch, name="branch")
     tag = typer.Typer(
@@ -63,6 +65,23 @@ def list_branches(call: Call) -> None:
         found = lake.branches()
         document = [documents.of_branch(one, lake.snapshot(one.name).version) for one in found]
     call.output.answer(document, lambda: call.output.listed(found, ""))
+
+
+def diff_branches(
+    call: Call,
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="A branch, or another point in the history.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same.")],
+    table: DiffTableOption = None,
+    limit: DiffLimitOption = EXAMPLES,
+) -> None:
+    """Show what leads from one branch to another: `tidelock diff` by its other name.
+
+    Rows that only AFTER has are inserted, those that only BEFORE has are deleted: so `main dev`
+    shows what dev would bring to main, and `dev main` what dev is behind.
+    """
+    answer_diff(call, before, after, "main", table, limit)
 
 
 def delete_branch(

@@ -1,4 +1,4 @@
-"""`tidelock log`, `show` and `diff`: what happened."""
+"""`tidelock log`, `show` and `changes`: what happened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidelock.cli.call import Call, command
-from tidelock.cli.options import POINT, BranchOption
+from tidelock.cli.options import POINT, BranchOption, TableArgument
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count, for_people, shown_value
 from tidelock.cli.show.documents import Document
@@ -23,7 +23,7 @@ COUNTS = ("inserted", "updated", "deleted")
 def register(app: typer.Typer) -> None:
     command(app, "log", example="tidelock log --limit 5 --table orders")(log)
     command(app, "show", example="tidelock show 2")(show)
-    command(app, "diff", example="tidelock diff 1\ntidelock diff 1 2 --table orders")(diff)
+    command(app, "changes", example="tidelock changes orders 1 2")(changes)
 
 
 def log(
@@ -98,31 +98,24 @@ def _event(table: Document) -> str:
     return "created" if table["created"] else "dropped" if table["dropped"] else ""
 
 
-def diff(
+def changes(
     call: Call,
-    since: Annotated[str, typer.Argument(metavar="FROM", help=f"{POINT}; not included.")],
+    table: TableArgument,
+    since: Annotated[str, typer.Argument(metavar="SINCE", help=f"{POINT}; not included.")],
     until: Annotated[
-        str | None, typer.Argument(metavar="TO", help="The same; included. Else the newest.")
+        str | None, typer.Argument(metavar="UNTIL", help="The same; included. Else the newest.")
     ] = None,
     branch: BranchOption = "main",
-    table: Annotated[
-        str | None,
-        typer.Option("--table", "-t", metavar="TABLE", help="Show the changed rows of this table."),
-    ] = None,
     limit: Annotated[
         int,
-        typer.Option(
-            "--limit", "-n", metavar="N", min=0, help="How many changed rows; 0 shows all."
-        ),
+        typer.Option("--limit", "-n", metavar="N", min=0, help="How many changes; 0 shows all."),
     ] = 100,
 ) -> None:
-    """Show what the commits after FROM, up to TO, did.
+    """Show what commits did to the rows of a table, in order.
 
-    Rows that were inserted, updated and deleted are counted for each table over all of these
-    commits, as the writers did it: a row that one commit inserts and deletes counts in both. With
-    --table the changed rows themselves are shown in commit order: + for inserted, - for deleted; an
-    update is one of each. These are netted within each commit, so that a row which it inserts and
-    deletes is not shown.
+    A change is a row with a + if it was inserted and a - if it was deleted; an update is one of
+    each. They are netted within each commit, so that a row which it inserts and deletes is not
+    shown. What differs between two states, however that came about, is shown by `tidelock diff`.
     """
     from tidelock.cli import reach
     from tidelock.errors import InvalidOption
@@ -132,43 +125,13 @@ def diff(
         last = reach.version_on(lake, until, branch) if until else lake.snapshot(branch).version
         if first > last:
             raise InvalidOption(
-                f"FROM, version {first}, is after TO, version {last}. Give the older one first: "
-                f"tidelock diff {until or last} {since}",
+                f"SINCE, version {first}, is after UNTIL, version {last}. Give the older one "
+                f"first: tidelock changes {table} {until or last} {since}",
                 since=first,
                 until=last,
             )
-        if table is None:
-            document = _count_changes(lake, branch, first, last)
-            call.output.answer(document, lambda: _show_counts(call, document))
-        else:
-            document, types = _read_changes(lake, branch, table, first, last, limit)
-            call.output.answer(document, lambda: _show_changes(call, document, types))
-
-
-def _count_changes(lake: Lake, branch: str, first: int, last: int) -> Document:
-    newest = lake.snapshot(branch).version
-    tables: dict[str, Document] = {}
-    for commit in reversed(lake.log(branch, newest - first) if newest > first else ()):
-        if commit.version > last or commit.kind == "maintenance":
-            continue
-        for change in commit.shown:
-            found = tables.setdefault(
-                change.table_id,
-                {"created": change.before is None, **dict.fromkeys(COUNTS, 0)},
-            )
-            found["table"] = change.table
-            found["id"] = change.table_id
-            found["dropped"] = change.after is None
-            for name in COUNTS:
-                found[name] += getattr(change, name)
-    keys = ("table", "id", *COUNTS, "created", "dropped")
-    ordered = sorted(tables.values(), key=lambda found: found["table"])
-    return {
-        "branch": branch,
-        "from": first,
-        "to": last,
-        "tables": [{key: found[key] for key in keys} for found in ordered],
-    }
+        document, types = _read_changes(lake, branch, table, first, last, limit)
+    call.output.answer(document, lambda: _show_changes(call, document, types))
 
 
 def _read_changes(
@@ -184,8 +147,8 @@ def _read_changes(
     fields = [field for field in reader.schema if field.name not in ("_weight", "_version")]
     document = {
         "branch": branch,
-        "from": first,
-        "to": last,
+        "since": first,
+        "until": last,
         "table": _name_of(lake, branch, table, first, last),
         "columns": [field.name for field in fields],
         "rows": rows,
@@ -211,14 +174,6 @@ def _rows_of(batch: Any) -> list[Document]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _show_counts(call: Call, document: Document) -> None:
-    call.output.listing(
-        ["table", *COUNTS, ""],
-        [[t["table"], *(f"{t[c]:,}" for c in COUNTS), _event(t)] for t in document["tables"]],
-        f"No row changed {_between(document)}.",
-    )
-
-
 def _show_changes(call: Call, document: Document, types: list[pa.DataType]) -> None:
     from tidelock.cli.show.results import is_number
 
@@ -238,8 +193,8 @@ def _show_changes(call: Call, document: Document, types: list[pa.DataType]) -> N
     ]
     output.rows(["version", "", *names], rows, [True, True, *map(is_number, types)])
     if document["more"]:
-        output.note(f"… and {count(document['more'], 'more changed row')}; --limit 0 shows all")
+        output.note(f"… and {count(document['more'], 'more change')}; --limit 0 shows all")
 
 
 def _between(document: Document) -> str:
-    return f"between version {document['from']} and {document['to']}"
+    return f"between version {document['since']} and {document['until']}"
