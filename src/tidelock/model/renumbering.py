@@ -43,10 +43,11 @@ class Renumbering:
 
     @cached_property
     def _table(self) -> tuple[Ids, Ids, Ids]:
-        columns = list(zip(*self._pieces(), strict=True))
+        columns = list(zip(*self.pieces, strict=True))
         return tuple(np.array(column, dtype=np.int64) for column in columns)  # type: ignore[return-value]
 
-    def _pieces(self) -> list[Range]:
+    @property
+    def pieces(self) -> list[Range]:
         whole = [(0, 0, self.shared)] if self.shared else []
         return [*whole, *self.ranges] or [(0, 0, 0)]
 
@@ -71,10 +72,10 @@ class Renumbering:
             return other
         if other.is_identity:
             return self
-        following = other._pieces()
+        following = other.pieces
         starts = [one[0] for one in following]
         found: list[Range] = []
-        for here, there, count in self._pieces():
+        for here, there, count in self.pieces:
             at = max(0, bisect_right(starts, there) - 1)
             while at < len(following) and starts[at] < there + count:
                 begin = max(there, starts[at])
@@ -101,7 +102,7 @@ class Renumbering:
             ids = np.arange(here, here + count, dtype=np.int64)
             unknown = ids[self.there(ids) == ABSENT]
             fresh.extend(ranges_of(unknown, unknown - here + there))
-        return renumbering([*self._pieces(), *fresh]) if fresh else self
+        return renumbering([*self.pieces, *fresh]) if fresh else self
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""

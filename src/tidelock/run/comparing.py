@@ -42,6 +42,7 @@ class DiffMethods:
         from tidelock.model.diffs import Diff
         from tidelock.store.diff.kinship import Kinship
         from tidelock.store.diff.tables import Comparison
+        from tidelock.store.merge.bases import Tip
 
         if examples is not None:
             check_count(examples, "examples")
@@ -52,7 +53,7 @@ class DiffMethods:
         )
         old, new = store.snapshot_at(*place), store.snapshot_at(*there)
         streams = StreamDiffs(self._catalog, old.states(), new.states())
-        kinship = Kinship(store, place, there)
+        kinship = Kinship(store, Tip(*place, old.states()), Tip(*there, new.states()))
         differing, same = Comparison(store, old, new, kinship, streams.of, examples).run(table)
         return Diff(_point(name, old), _point(other, new), differing, same)
 

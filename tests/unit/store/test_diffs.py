@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from tests.support.lakes import NUMBERS_DDL, collect_all, numbers, settle_chores
 
 import tidelock
 from tidelock import Lake, errors
-from tidelock.model.commit import BranchRef
-from tidelock.store.diff.kinship import parting
+from tidelock.store.diff import kinship
 
 
 @pytest.fixture
@@ -272,23 +270,57 @@ def test_a_wider_column_is_compared_by_its_values(shop: Lake) -> None:
         assert {one.what for one in found.columns} == {("retyped",)}
 
 
-def branch(name: str, *lineage: tuple[str, int]) -> BranchRef:
-    return BranchRef(name, name, 1, lineage, datetime.fromtimestamp(0), "")
+def test_rows_that_a_merge_brought_are_known_again_under_their_new_ids(shop: Lake) -> None:
+    for branch, number in (("dev", 10), ("main", 20)):
+        with shop.transaction(branch=branch) as tx:
+            tx.append("plain", numbers((number, 0), (number + 1, 0)))
+    shop.merge("dev")
+    with shop.transaction() as tx:
+        tx.update("plain", {"v": "7"}, where="id = 10")
+        tx.delete("plain", where="id = 1")
+    assert counts(shop, "dev", "main", "plain") == (2, 1, 1)
+    assert counts(shop, "main", "dev", "plain") == (1, 1, 2)
+    updated = next(
+        one for one in shop.diff("dev", "main").table("plain").examples if one.what == "updated"
+    )
+    assert (updated.before, updated.after) == ({"id": 10, "v": 0}, {"id": 10, "v": 7})
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "parted"),
-    [
-        ((branch("main"), 5), (branch("main"), 3), 3),
-        ((branch("main"), 5), (branch("dev", ("main", 3)), 4), 3),
-        ((branch("main"), 2), (branch("dev", ("main", 3)), 4), 2),
-        ((branch("a", ("main", 3)), 9), (branch("b", ("main", 2)), 9), 2),
-        ((branch("a", ("main", 3), ("x", 6)), 9), (branch("b", ("main", 3), ("x", 5)), 9), 5),
-        ((branch("a", ("main", 3), ("x", 6)), 9), (branch("x", ("main", 3)), 4), 4),
-        ((branch("a"), 9), (branch("b"), 9), 0),
-    ],
-)
-def test_where_two_lines_part(
-    one: tuple[BranchRef, int], other: tuple[BranchRef, int], parted: int
+def test_columns_that_a_merge_brought_are_known_again(shop: Lake) -> None:
+    shop.alter_table("keyed", "ADD COLUMN size INT")
+    shop.alter_table("keyed", "ADD COLUMN note STRING", branch="dev")
+    shop.merge("dev")
+    shop.alter_table("keyed", "RENAME COLUMN note TO remark")
+    found = shop.diff("dev", "main").table("keyed")
+    assert {(one.name, one.what) for one in found.columns} == {
+        ("size", ("added",)),
+        ("remark", ("renamed",)),
+    }
+
+
+def test_a_branch_that_was_merged_differs_in_nothing(shop: Lake) -> None:
+    with shop.transaction(branch="dev") as tx:
+        tx.upsert("keyed", numbers((1, 5)))
+        tx.append("plain", numbers((9, 9)))
+    assert shop.diff("main", "dev")
+    shop.merge("dev")
+    assert not shop.diff("main", "dev")
+    assert not shop.diff("dev", "main")
+
+
+def test_without_the_common_base_rows_are_compared_by_value(
+    shop: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert parting(one, other) == parting(other, one) == parted
+    """As where it was collected: what differs is told, and not which row became which."""
+    with shop.transaction(branch="dev") as tx:
+        tx.update("plain", {"v": "7"}, where="id = 1")
+    with shop.transaction() as tx:
+        tx.append("plain", numbers((9, 9)))
+
+    def collected(*_: object) -> None:
+        raise errors.SnapshotExpired("it was collected")
+
+    assert counts(shop, "main", "dev", "plain") == (0, 1, 1)
+    monkeypatch.setattr(kinship, "find_bases", collected)
+    assert counts(shop, "main", "dev", "plain") == (1, 0, 2)
+    assert counts(shop, "main", "dev", "keyed") == (0, 0, 0)

@@ -7,6 +7,7 @@ values of a column are compared in the wider type of the two, or as text where n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,22 +71,26 @@ class PairedColumns:
         return None
 
 
-def pair_columns(before: TableSchema, after: TableSchema, bound: int) -> PairedColumns:
-    """The columns of two schemas of one table. Below `bound`, equal ids are of one column."""
+def pair_columns(
+    before: TableSchema, after: TableSchema, known: Mapping[int, int]
+) -> PairedColumns:
+    """The columns of two schemas. `known` are ids before, each with the id of the same column
+    after, whether or not it is still there."""
     left = before.shown.columns
-    by_id = {column.id: column for column in left if column.id < bound}
-    by_name = {fold(column.name): column for column in left if column.id >= bound}
+    by_id = {known[column.id]: column for column in left if column.id in known}
+    by_name = {fold(column.name): column for column in left if column.id not in known}
+    after_ids = set(known.values())
     pairs: list[tuple[Column | None, Column | None]] = []
     for column in after.shown.columns:
-        if column.id < bound:
-            found = by_id.pop(column.id, None)
+        if column.id in after_ids:
+            found = by_id.get(column.id)
         else:
-            found = by_name.pop(fold(column.name), None)
+            found = by_name.get(fold(column.name))
             if found is not None and not _comparable(found, column):
-                by_name[fold(column.name)], found = found, None
+                found = None
         pairs.append((found, column))
-    gone = {id(one) for one in [*by_id.values(), *by_name.values()]}
-    pairs += [(column, None) for column in left if id(column) in gone]
+    kept = {one.id for one, _ in pairs if one is not None}
+    pairs += [(column, None) for column in left if column.id not in kept]
     return PairedColumns(tuple(pairs))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tidelock.model.commit import TableState
 from tidelock.model.diffs import DefinitionDiff, StreamDiff, TableDiff, What
 from tidelock.model.names import fold, is_hidden
-from tidelock.model.renumbering import EVERY, IDENTITY
+from tidelock.model.renumbering import IDENTITY
 from tidelock.model.schema import TableSchema
 from tidelock.store.diff.columns import PairedColumns, pair_columns
 from tidelock.store.diff.kinship import Kinship
@@ -94,7 +94,7 @@ class Comparison:
     def _with_schema(
         self, found: TableDiff, before: TableState, after: TableState, columns: PairedColumns
     ) -> TableDiff:
-        if before.id == after.id and self.kinship.same_schema(before, after):
+        if before.id == after.id and self.kinship.unchanged(before, after):
             return found
         old, new = self._schema(before), self._schema(after)
         sides = (self.before.states(), before, old), (self.after.states(), after, new)
@@ -108,8 +108,7 @@ class Comparison:
         files = self.store.files
         states = tuple(one for one in (before, after) if one is not None)
         old, new = self._schema(states[0]), self._schema(states[-1])
-        bound = self._bound(before, after)
-        columns = pair_columns(old, new, bound)
+        columns = pair_columns(old, new, self._known_columns(before, after, old))
         old_pin, new_pin = files.read(states[0]), files.read(states[-1])
         if before is None:
             diff = PinDiff(PinRows(new_pin, ()), every_row(new_pin))
@@ -134,11 +133,13 @@ class Comparison:
             (self.before, self.after),
         )
 
-    def _bound(self, before: TableState | None, after: TableState | None) -> int:
-        """Below which ids of columns are of one column at both points."""
-        if before is None or after is None:
-            return EVERY
-        return self.kinship.columns(before, after) if before.id == after.id else 0
+    def _known_columns(
+        self, before: TableState | None, after: TableState | None, schema: TableSchema
+    ) -> dict[int, int]:
+        """The ids of columns before, each with the id that it has after."""
+        if before is None or after is None or self.kinship.unchanged(before, after):
+            return {column.id: column.id for column in schema.columns}
+        return self.kinship.columns(before.id) if before.id == after.id else {}
 
     def _matching(
         self,
@@ -154,7 +155,8 @@ class Comparison:
             return ByKey(new.key)
         if before is None or after is None:
             return ById(IDENTITY)
-        return ById(self.kinship.rows(before.id)) if before.id == after.id else ByValue()
+        numbering = self.kinship.rows(before.id) if before.id == after.id else None
+        return ByValue() if numbering is None else ById(numbering)
 
     def _schema(self, state: TableState) -> TableSchema:
         files = self.store.files
