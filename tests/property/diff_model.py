@@ -78,7 +78,8 @@ def pairs(before: State, after: State) -> list[tuple[str | None, str | None]]:
     return [*found, *((name, None) for name in left)]
 
 
-def tell_apart(before: ModelTable | None, after: ModelTable | None) -> Told:
+def tell_apart(before: ModelTable | None, after: ModelTable | None, base: frozenset[int]) -> Told:
+    """`base` are the columns that the table had where both states parted."""
     told = Told()
     if before is None or after is None:
         table = after or before
@@ -86,7 +87,7 @@ def tell_apart(before: ModelTable | None, after: ModelTable | None) -> Told:
         rows = Counter(str(table.named(row)) for row in table.rows.values())
         (told.inserted if before is None else told.deleted).update(rows)
         return told
-    twin = _columns(before, after)
+    twin = _columns(before, after, base if before.number == after.number else frozenset())
     for number, name in after.columns.items():
         if number not in twin:
             told.columns.add(("added", name))
@@ -111,13 +112,14 @@ def tell_apart(before: ModelTable | None, after: ModelTable | None) -> Told:
     return told
 
 
-def _columns(before: ModelTable, after: ModelTable) -> dict[int, int]:
-    """For the columns after, which they are before: by number, or else by name."""
+def _columns(before: ModelTable, after: ModelTable, base: frozenset[int]) -> dict[int, int]:
+    """For the columns after, which they are before: by number, or, if both came after the states
+    parted, by name."""
     twin = {number: number for number in after.columns if number in before.columns}
     for number, name in after.columns.items():
-        if number not in twin:
+        if number not in twin and number not in base:
             for other, called in before.columns.items():
-                if other not in after.columns and called == name:
+                if other not in after.columns and other not in base and called == name:
                     twin[number] = other
     return twin
 

@@ -198,14 +198,31 @@ class Histories:
         json.dumps(diff.to_dict())
         assert diff.to_text()
         old, new = self.then[one], self.then[other]
-        names = {tuple(pair) for pair in pairs(old, new)}
+        names = set(pairs(old, new))
+        base = self._base(one, other)
         for was, name in names:
-            self._check(diff, old, new, was, name)
+            self._check(diff, old, new, was, name, base)
         assert {*(t.name for t in diff.tables), *diff.same} == {new or old for old, new in names}
 
-    def _check(self, diff: Diff, old: State, new: State, was: str | None, name: str | None) -> None:
+    def _base(self, one: tuple[str, int], other: tuple[str, int]) -> dict[int, ModelTable]:
+        """The tables where two states parted, by number: what both have of one history."""
+        versions = range(min(one[1], other[1]) + 1)
+        shared = [v for v in versions if self.then[one[0], v] is self.then[other[0], v]]
+        return {table.number: table for table in self.then[one[0], max(shared)].values()}
+
+    def _check(
+        self,
+        diff: Diff,
+        old: State,
+        new: State,
+        was: str | None,
+        name: str | None,
+        base: dict[int, ModelTable],
+    ) -> None:
         before, after = old.get(was or ""), new.get(name or "")
-        told = tell_apart(before, after)
+        number = (after or before or ModelTable(0, False, {})).number
+        known = frozenset(base[number].columns) if number in base else frozenset()
+        told = tell_apart(before, after, known)
         called = name or was
         what = _what(before, after)
         found = next((t for t in diff.tables if (t.name, t.what) == (called, what)), None)
