@@ -36,7 +36,17 @@ PROSE = {"reason", "status", "message", "answer", "last result", "not due becaus
 PROSE_WIDTH_MAX = 80
 RIGHT = COUNTS | {
     *("rows in", "rows out", "seconds", "epoch", "as of"),
-    *("chunks", "until", "watermark", "newest", "quarantined", "expected", "actual"),
+    *(
+        "resolved",
+        "conflicts",
+        "chunks",
+        "until",
+        "watermark",
+        "newest",
+        "quarantined",
+        "expected",
+        "actual",
+    ),
 }
 
 
@@ -54,6 +64,17 @@ class Output:
             file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False, markup=False
         )
         self.notes = _Console(file=sys.stderr, highlight=False, markup=False)
+
+    def aside(self) -> Output:
+        """The same on stderr, for what belongs to a failure."""
+        other = Output()
+        other.console = _Console(
+            file=sys.stderr,
+            width=None if sys.stderr.isatty() else PIPE_WIDTH,
+            highlight=False,
+            markup=False,
+        )
+        return other
 
     def answer(self, document: object, show: Callable[[], None]) -> None:
         """The document with --json; else what `show` prints."""

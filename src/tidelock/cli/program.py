@@ -71,7 +71,7 @@ COMMANDS = (
     Command("table", "table", "Create, list, show, mirror and drop tables."),
     Command("stream", "stream", "Stream tables: defined by a query, kept up to date."),
     Command("sink", "sink", "Sinks: destinations that follow a table."),
-    Command("branch", "branches", "Create, list, compare and delete branches."),
+    Command("branch", "branches", "Create, list, compare, merge and delete branches."),
     Command("tag", "branches", "Name commits. [bold]tidelock tag NAME[/bold] tags the newest."),
     Command(
         "optimize",

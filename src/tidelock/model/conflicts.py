@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tidelock.model.plain_values import plain_row
+
 ConflictKind = Literal[
     "divergent insert",
     "divergent update",
@@ -73,10 +75,10 @@ class Conflict:
         return {
             "table": self.table,
             "kind": self.kind,
-            "key": _plain(self.key),
-            "base": _plain(self.base),
-            "source": _plain(self.source),
-            "target": _plain(self.target),
+            "key": plain_row(self.key),
+            "base": plain_row(self.base),
+            "source": plain_row(self.source),
+            "target": plain_row(self.target),
             "columns": list(self.columns),
             "why": self.why or self._sides(),
         }
@@ -132,22 +134,3 @@ def _value(value: Any) -> str:
         repr(value) if isinstance(value, str | bytes) else "NULL" if value is None else str(value)
     )
     return text if len(text) <= VALUE_LENGTH_MAX else text[: VALUE_LENGTH_MAX - 1] + "…"
-
-
-def _plain(values: Values | None) -> dict[str, Any] | None:
-    if values is None:
-        return None
-    return {name: plain_value(value) for name, value in values.items()}
-
-
-def plain_value(value: Any) -> Any:
-    """A value of a row as JSON can hold it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Mapping):
-        return {str(name): plain_value(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(one) for one in value]
-    return str(value)

@@ -185,7 +185,7 @@ class Merge:
         }
 
     def to_text(self) -> str:
-        lines = [self._headline()]
+        lines = [self.headline]
         width = max((len(one.table) for one in self.tables), default=0)
         for one in self.tables:
             why = f"  ({one.why})" if one.why else ""
@@ -194,7 +194,9 @@ class Merge:
             lines.append(f"conflicts: {tell_conflicts(self.conflicts, self.counts)}")
         return "\n".join(lines)
 
-    def _headline(self) -> str:
+    @property
+    def headline(self) -> str:
+        """What became of it, in one line."""
         if self.outcome == "up to date":
             told = f"{self.target} is up to date with {self.source}"
         else:

@@ -16,7 +16,7 @@ EXPECTED = {
     "recoveries", "repair", "verify", "schema show", "schema plan", "schema apply",
     "schema history",
     "table create", "table list", "table show", "table mirror", "table drop",
-    "branch create", "branch list", "branch diff", "branch delete",
+    "branch create", "branch list", "branch diff", "branch merge", "branch delete",
     "tag create", "tag list", "tag delete",
     "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
     "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
@@ -85,7 +85,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_there_are(cli: Cli) -> No
 
 
 # Their help lists what they take.
-CHOICES = {"feed", "mode", "format_", "consistency", "policy"}
+CHOICES = {"feed", "mode", "format_", "consistency", "policy", "granularity"}
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED))

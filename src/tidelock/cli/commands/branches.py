@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidelock.cli.call import Call, command
+from tidelock.cli.commands import merge
 from tidelock.cli.options import AtOption, BranchOption, DiffLimitOption, DiffTableOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.diffs import EXAMPLES, answer_diff
@@ -23,10 +24,12 @@ class _TagGroup(TyperGroup):
 
 
 def register(app: typer.Typer) -> None:
-    branch = typer.Typer(no_args_is_help=True, help="Create, list, compare and delete branches.")
+    told = "Create, list, compare, merge and delete branches."
+    branch = typer.Typer(no_args_is_help=True, help=told)
     command(branch, "create", example="tidelock branch create dev --at 1")(create_branch)
     command(branch, "list", example="tidelock branch list")(list_branches)
     command(branch, "diff", example="tidelock branch diff main dev")(diff_branches)
+    merge.register(branch)
     command(branch, "delete", example="tidelock branch delete dev")(delete_branch)
     app.add_typer(branch, name="branch")
     tag = typer.Typer(
