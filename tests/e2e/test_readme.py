@@ -14,7 +14,13 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
 
 
-DOCUMENTS = [("README.md", 8), ("docs/isolation.md", 4), ("docs/schema.md", 6), ("docs/sql.md", 5)]
+DOCUMENTS = [
+    ("README.md", 8),
+    ("docs/branches.md", 9),
+    ("docs/isolation.md", 4),
+    ("docs/schema.md", 6),
+    ("docs/sql.md", 5),
+]
 
 
 @pytest.mark.parametrize(("name", "count"), DOCUMENTS)

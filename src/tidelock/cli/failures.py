@@ -45,7 +45,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (UNEXPECTED, "anything not listed here"),
     (USAGE, "the command line itself is wrong"),
     (3, "the input or a name in it is wrong: correct it, do not retry"),
-    (4, "somebody else was first: retry"),
+    (4, "somebody else was first: retry; or a merge has conflicts: resolve them"),
     (5, "the outcome is unknown: run again with the same --operation-id"),
     (6, "the store failed or denied access: back off and retry"),
     (7, "an object in the lake cannot be trusted: an operator must look"),

@@ -158,19 +158,23 @@ class TableRows:
             shown += self._examples("deleted", found.deleted[:count], None)
         return tuple(shown)
 
-    def _examples(self, what: RowWhat, before: Ids | None, after: Ids | None) -> Iterator[RowDiff]:
+    def _examples(self, what: RowWhat, before: Ids | None, after: Ids | None) -> list[RowDiff]:
+        """In the order of their keys, or of their values."""
         old = _plain(self.diff.gone, before, self.before_names)
         new = _plain(self.diff.come, after, self.after_names)
         keys = self._keys(before, after)
         columns = self._columns(before, after)
-        for place, names in enumerate(columns):
-            yield RowDiff(
+        found = [
+            RowDiff(
                 what,
                 None if keys is None else keys[place],
                 tuple(names),
                 None if old is None else old[place],
                 None if new is None else new[place],
             )
+            for place, names in enumerate(columns)
+        ]
+        return in_order(found)
 
     def _keys(self, before: Ids | None, after: Ids | None) -> list[dict[str, Any]] | None:
         rows, places = (self.diff.gone, before) if after is None else (self.diff.come, after)
@@ -182,6 +186,20 @@ class TableRows:
         shown = self.columns.shown_before if after is None else self.columns.shown_after
         found: list[dict[str, Any]] = shown.of(self.by.names).read(rows, places).to_pylist()
         return found
+
+
+def in_order(rows: list[RowDiff]) -> list[RowDiff]:
+    """Rows by their keys, or else by their values, NULL last."""
+
+    def place(row: RowDiff) -> list[tuple[bool, Any]]:
+        values = (row.key or row.after or row.before or {}).values()
+        return [(True, 0) if value is None else (False, value) for value in values]
+
+    try:
+        return sorted(rows, key=place)
+    except TypeError:
+        # Some values have no order, such as those of a MAP.
+        return sorted(rows, key=lambda row: repr(place(row)))
 
 
 def _struct(rows: PinRows, names: Sequence[str]) -> pa.StructType:
