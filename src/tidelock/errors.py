@@ -216,8 +216,8 @@ class DuplicateKey(InputError):
 
 
 class RuleBroken(InputError):
-    """Rows would break a rule. Evidence: table, rule, kind, count, and the first rows, each as a
-    mapping of columns to values."""
+    """Rows would break a rule. Evidence: table, rule, kind, count, reason, and the first rows, each
+    as a mapping of columns to values."""
 
     condition = "RULE_BROKEN"
 

@@ -19,19 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from tidelock.errors import (
-    BrokenInvariant,
-    OutcomeUnknown,
-    StoreError,
-    TransactionClosed,
-)
-from tidelock.model.commit import (
-    BranchRef,
-    Commit,
-    TableChange,
-    Tables,
-    TableState,
-)
+from tidelock.errors import BrokenInvariant, OutcomeUnknown, StoreError, TransactionClosed
+from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
 from tidelock.model.schema import Column, TableSchema
@@ -352,12 +341,17 @@ class Transaction(SqlMethods):
             self._begins()
             self._tables.put(staged)
 
-    def join(self, told: Mapping[str, Any]) -> None:
+    def join(self, told: Mapping[str, Any], rules: RuleChecks) -> None:
         """Make the commit one that merges another branch: `told` names its head as the second
-        parent, and what that descends from (log/merges.py)."""
+        parent, and what that descends from (log/merges.py). `rules` were compared already."""
         with self._lock:
             self._begins()
             self.properties[MERGE] = dict(told)
+            self._rules = rules
+
+    def changes(self) -> tuple[TableChange, ...]:
+        """What publishing this would do to its tables as they were when it began."""
+        return self._tables.staged_changes()
 
     def announce(self) -> None:
         """Leave an intent before work that may take long."""

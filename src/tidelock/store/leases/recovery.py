@@ -134,8 +134,16 @@ def _at_version(change: TableChange, sealed_at: int, version: int) -> TableChang
 
     stream = after.stream
     if stream is not None:
-        frontier = tuple(replace(one, changed=moved(one.changed)) for one in stream.frontier)
-        stream = replace(stream, frontier=frontier, refreshed=moved(stream.refreshed))
+        frontier = tuple(
+            replace(one, changed=moved(one.changed), version=moved(one.version))
+            for one in stream.frontier
+        )
+        stream = replace(
+            stream,
+            frontier=frontier,
+            refreshed=moved(stream.refreshed),
+            as_of=moved(stream.as_of),
+        )
     return replace(change, after=replace(after, changed=moved(after.changed), stream=stream))
 
 

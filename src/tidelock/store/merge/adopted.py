@@ -36,15 +36,19 @@ class Adoption(ByColumnId):
     """Put the pin of another branch in the place of the one that it was made from."""
 
     state: TableState
+    counts: Counts
     survives_data_changes: bool = False
 
     def apply(self, files: TableFiles, target: Target, base: Dataset, counts: Counts) -> Dataset:
+        counts.inserted += self.counts.inserted
+        counts.updated += self.counts.updated
+        counts.deleted += self.counts.deleted
         return files.read(self.state)
 
 
 @dataclass
 class AdoptedTable(StagedTable):
-    """A table whose next state another branch has made."""
+    """A table whose next state another branch has made, and what is staged on top of that."""
 
     adopted: TableState | None = None
     made_by: str = ""
@@ -60,8 +64,8 @@ class AdoptedTable(StagedTable):
         return self.fresh
 
     @property
-    def pending(self) -> bool:
-        return False
+    def complete(self) -> bool:
+        return len(self.operations) == 1
 
     @property
     def taken(self) -> TableState:
@@ -72,12 +76,6 @@ class AdoptedTable(StagedTable):
     def base(self) -> Dataset:
         return self.files.read(self.taken if self.moved else self.state)
 
-    def latest(self) -> Dataset:
-        return self.base
-
-    def current(self) -> Dataset:
-        return self.base
-
     @cached_property
     def _first(self) -> Target:
         schema = self.files.known_schema(self.taken) or self.files.schema(self.taken, self.base)
@@ -85,18 +83,35 @@ class AdoptedTable(StagedTable):
 
     @property
     def shown(self) -> TableState:
-        return replace(self.taken, name=self.name)
+        return self._labelled(self.taken)
 
-    def _move_to(self, found: TableState) -> None:
-        """Whatever maintenance did to the target's pin, the source's takes its place."""
+    @property
+    def redefined(self) -> bool:
+        before, after = self.state, self.taken
+        if self.fresh or self.altered or self.renamed or before.schema != after.schema:
+            return True
+        definitions = [one.stream.definition if one.stream else "" for one in (before, after)]
+        return definitions[0] != definitions[1]
+
+    def _renumber_own(self, found: TableState) -> None:
+        """What is staged on top is found in the adopted pin, whatever is done to the target's."""
 
     def change(self, version: int, kind: Kind, *, durable: bool = False) -> TableChange:
         stream = self.taken.stream if self.stream_then is None else self.stream_then(version)
+        if not self.complete and self.stream is not None:
+            stream = self.stream_at(version)
         if not self.moved:
             return TableChange(self.state, replace(self.state, stream=stream))
         after = replace(
-            self.taken, name=self.name, changed=version, origin=self.made_by, stream=stream
+            self._labelled(self.taken, durable=durable), changed=version, stream=stream, origin=""
         )
+        if self.complete:
+            after = replace(after, origin=self.made_by)
+        else:
+            dataset = self.current()
+            checksum = self.files.checksum(self.taken.id, dataset)
+            rows = dataset.count_rows()
+            after = replace(after, pin=dataset.version, rows=rows, checksum=checksum)
         before = None if self.fresh else self.state
         counts = self.counts
         return TableChange(before, after, counts.inserted, counts.updated, counts.deleted)
@@ -114,13 +129,12 @@ def adopt(
     moved: bool = True,
 ) -> AdoptedTable:
     """A table of the target that becomes what it is at the source; a new one if there is none."""
-    operations: list[Operation] = [Adoption(taken)]
+    operations: list[Operation] = [Adoption(taken, replace(counts))]
     state = target or replace(taken, name=name)
     staged = AdoptedTable(
         files,
         state,
         name=name,
-        complete=True,
         counts=counts,
         adopted=taken,
         made_by=source.origin(taken),
@@ -128,7 +142,8 @@ def adopt(
         moved=moved,
         stream_then=stream_then,
     )
-    staged.operations = operations
+    staged.operations, staged.applied = operations, 1
+    staged.targets = [staged.target]
     if stream_then is not None:
         # Others that refresh or alter it meanwhile are in the way (StagedTable.rebase).
         staged.stream = stream_then(0)

@@ -7,7 +7,7 @@ under the merged columns (model/schema_merge.py decides).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -33,6 +33,15 @@ class MergedColumns:
     @cached_property
     def schema(self) -> TableSchema:
         return following(self.before, self.merged.schema)
+
+    @cached_property
+    def relaxed(self) -> TableSchema:
+        """The merged columns, of which no more is required than the target does."""
+        required = {column.name for column in self.before.columns if not column.nullable}
+        columns = tuple(
+            replace(one.column, nullable=one.target not in required) for one in self.merged.columns
+        )
+        return replace(self.schema, columns=columns)
 
     @property
     def changed(self) -> bool:

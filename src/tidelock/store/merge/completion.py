@@ -17,16 +17,13 @@ from tidelock.model.conflicts import SEQUENCE, Conflict
 from tidelock.model.renumbering import ABSENT, Ids
 from tidelock.model.schema import Column
 from tidelock.model.schema_merge import MergedColumn
-from tidelock.model.sql.expressions import parse_assignment
-from tidelock.model.types import type_name
-from tidelock.store.engine import Engine
 from tidelock.store.lookup.key_numbers import Numbering
 from tidelock.store.merge.columns import MergedColumns
 from tidelock.store.merge.rows.located import Located, locate
 from tidelock.store.merge.rows.output import Output, RowIds, Written
 from tidelock.store.merge.rows.row_merge import RowMerge
 from tidelock.store.merge.rows.sides import ByKey, rows_at_a_time
-from tidelock.store.spark.sessions import could_not, engine_errors
+from tidelock.store.rows.defaults import Defaults
 
 
 @dataclass
@@ -36,7 +33,7 @@ class Completed:
     rows: RowMerge
     columns: MergedColumns
     out: Output
-    engine: Engine
+    defaults: Defaults
 
     def run(self) -> None:
         """Merge the rows, and complete those that the target added itself."""
@@ -92,27 +89,12 @@ class Completed:
                 self.out.write(written)
 
     def _with_default(self, rows: pa.Table, column: Column, mask: np.ndarray) -> pa.Table:
-        assert column.default is not None
-        values = self._default(rows, column)
+        values = self.defaults.column(column.name, column.type, rows.num_rows)
         place = rows.schema.get_field_index(column.name)
         known = rows.column(place)
         order = np.where(mask, rows.num_rows + np.arange(rows.num_rows), np.arange(rows.num_rows))
-        both = pa.chunked_array([*known.chunks, *values.chunks], column.type)
+        both = pa.chunked_array([*known.chunks, values], column.type)
         return rows.set_column(place, rows.schema.field(place), both.take(pa.array(order)))
-
-    def _default(self, rows: pa.Table, column: Column) -> pa.ChunkedArray:
-        schema = self.columns.schema
-        assignment = parse_assignment(column.name, column.default, schema, zone=self.engine.zone)
-        if assignment.native is not None:
-            found = assignment.evaluate(rows)
-            return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
-        session = self.engine.get()
-        doing = f"could not evaluate the default of column {column.name!r}"
-        with engine_errors(session, could_not(doing, " Nothing was written.")):
-            one = pa.table({"_": pa.array([0] * rows.num_rows, pa.int64())})
-            cast = f"CAST(({assignment.sql}) AS {type_name(column.type)}) AS value"
-            found = session.createDataFrame(one).selectExpr(cast).toArrow()
-        return found.column(0).cast(column.type)
 
     def _check(self, written: Written) -> None:
         """Note rows that have no value where one is required."""

@@ -38,6 +38,7 @@ from tidelock.store.merge.identity import Path, keep_renumbering, path_between
 from tidelock.store.merge.merging_table import Merged, MergingTable
 from tidelock.store.merge.plan import Plan, Planner, TablePlan
 from tidelock.store.merge.rows.pruning import pruned_only
+from tidelock.store.merge.rule_conflicts import MergedRules
 from tidelock.store.merge.stream_plan import Describe, StreamPlanner, StreamPlans, Units
 from tidelock.store.merge.stream_staging import StreamStaging, tell_stream
 from tidelock.store.staging.counts import Counts
@@ -79,8 +80,10 @@ class Merging:
         into: str,
         options: Options,
         transaction: Transaction | None,
+        *,
+        dry_run: bool = False,
     ) -> None:
-        """Without a transaction nothing is staged: it is only to be seen what would be."""
+        """Without a transaction nothing is staged, and no rules can be compared with it."""
         if fold(source) == fold(into):
             raise InvalidOption(
                 f"Branch {source!r} cannot be merged into itself.", source=source, into=into
@@ -88,6 +91,7 @@ class Merging:
         self._store = store
         self._options = options
         self._transaction = transaction
+        self._dry_run = dry_run
         self.source = Tip.of(store.branches.head(source))
         self.target = Tip.of(store.branches.head(into) if transaction is None else transaction.base)
         self._held = _Held()
@@ -100,6 +104,8 @@ class Merging:
         self._moving: set[str] = set()
         self.outcome: Outcome = "up to date"
         self.refreshed: list[dict[str, Any]] = []
+        self.has_rules = False
+        """Whether rules have to be compared with what is staged."""
 
     @property
     def is_ancestor(self) -> bool:
@@ -133,13 +139,15 @@ class Merging:
             return self.report()
         self.conflicts.extend([*plan.conflicts, *streams.conflicts])
         self._stage_tables(plan)
+        rules = self._compare_rules(plan)
         self._stage_streams(streams)
         if self.outcome == "fast-forward" and not (self._tables or self.conflicts.total):
             # The source has changed what the target had, and all of it is there: nothing to tell.
             self.outcome = "up to date"
             return self.report()
         if self._transaction is not None and not self.conflicts.total:
-            self._transaction.join(self._told(plan, streams))
+            assert rules is not None
+            self._transaction.join(self._told(plan, streams), rules)
         return self.report()
 
     def report(self, commit: Commit | None = None) -> Merge:
@@ -158,7 +166,7 @@ class Merging:
             tuple(self.conflicts.found),
             counts,
             commit,
-            self._transaction is None,
+            self._dry_run,
         )
 
     # Reading
@@ -269,6 +277,24 @@ class Merging:
         if self._transaction is not None:
             self._transaction.place(staged)
             self._moving.add(staged.state.id)
+
+    def _compare_rules(self, plan: Plan) -> MergedRules | None:
+        """Note what would not hold of the merged tables; what publication asks of rules."""
+        self.has_rules = any(
+            one.schema for tip in (self.source, self.target) for one in tip.tables.states()
+        )
+        if self._transaction is None:
+            return None
+        rules = MergedRules(
+            self._store.files,
+            self._store.engine,
+            source=self.source,
+            target=self.target,
+            taken=frozenset(one.id for one in plan.tables if one.step in ("adopt", "create")),
+        )
+        if self.has_rules:
+            rules.compare(self._transaction.changes(), self.conflicts)
+        return rules
 
     # Stream tables
 
@@ -385,5 +411,14 @@ def refuse_conflicts(merge: Merge) -> None:
 
 
 def preview(store: Store, source: str, into: str, options: Options) -> Merge:
-    """What merging would do, conflicts included."""
-    return Merging(store, source, into, options, None).run()
+    """What merging would do, conflicts included. Rules are compared with rows that are staged, and
+    then forgotten."""
+    merging = Merging(store, source, into, options, None, dry_run=True)
+    report = merging.run()
+    if not merging.has_rules:
+        return report
+    transaction = store.begin(into, message=f"preview of merging {source}")
+    try:
+        return Merging(store, source, into, options, transaction, dry_run=True).run()
+    finally:
+        transaction.rollback()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidelock.errors import RequiredColumnNull
 from tidelock.model.commit import TableState
 from tidelock.model.conflicts import Conflict, Conflicts
 from tidelock.model.merges import Granularity, Resolution, Side
@@ -29,6 +30,7 @@ from tidelock.store.merge.rows.writer import RowCount, RowWriter
 from tidelock.store.merge.standings import BaseOf, Standing, open_bases, open_standing
 from tidelock.store.parts import Parts
 from tidelock.store.schema.change import SchemaChange
+from tidelock.store.schema.defaults import DefaultValues
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.next_row_id import next_row_id
@@ -204,30 +206,42 @@ class MergingTable:
         staged: StagedTable | None,
         merged: Merged,
     ) -> None:
+        values = DefaultValues(self.store.engine, self.store.clock.now)
+        defaults = values.of(columns.schema, self.name)
         if staged is None:
             merged.counts = RowCount()
-            Completed(rows, columns, merged.counts, self.store.engine).run()
+            Completed(rows, columns, merged.counts, defaults).run()
             return
+        # What is required now may be missing until the rows of both sides are there.
+        relaxed = columns.relaxed
         if columns.changed:
-            staged.add(SchemaChange(self.target.schema, columns.schema))
-        writer = RowWriter(
-            files=self.store.files, dataset=staged.current(), schema=columns.schema.arrow
-        )
-        found = self.conflicts.total
+            staged.add(SchemaChange(self.target.schema, relaxed))
+        writer = RowWriter(files=self.store.files, dataset=staged.current(), schema=relaxed.arrow)
         with self.store.files.reading(self.target.state, self.source.state):
-            Completed(rows, columns, writer, self.store.engine).run()
+            Completed(rows, columns, writer, defaults).run()
         merged.counts = writer
-        if self.conflicts.total > found:
-            # Nothing of it will be published.
-            return
         operation = writer.operation()
         if operation is not None:
             staged.add(operation)
             dataset = staged.current()
             if columns.schema.key != self._key(columns):
                 self._refuse_repeated_keys(columns, dataset)
+        if relaxed != columns.schema:
+            self._tighten(columns, staged)
         if isinstance(rows.source_keys, ById):
             merged.rows = self._renumbered(writer)
+
+    def _tighten(self, columns: MergedColumns, staged: StagedTable) -> None:
+        """Require what is required at one side, of the rows of both."""
+        if any(one.kind == "value constraint" for one in self.conflicts.found):
+            return
+        staged.add(SchemaChange(columns.relaxed, columns.schema))
+        try:
+            staged.current()
+        except RequiredColumnNull as error:
+            why = error.message.removesuffix("Nothing was written.").rstrip(" .")
+            column = (str(error.evidence["column"]),)
+            self.conflicts.add(Conflict(self.name, "value constraint", columns=column, why=why))
 
     def _refuse_repeated_keys(self, columns: MergedColumns, dataset: Dataset) -> None:
         """Rows were matched by something else than the key that the table has now."""

@@ -38,14 +38,15 @@ def rule_broken(
     table = prospect.name(table_id)
     rest = f" and {more:,} more" if more > 0 else ""
     by = "" if not count else " by 1 row" if count == 1 else f" by {count:,} rows"
+    reason = f"{', '.join(told)}{rest}"
     return RuleBroken(
-        f"Table {table!r}: rule {rule.name!r} is broken{by}: {', '.join(told)}{rest}. Nothing "
-        "was written.",
+        f"Table {table!r}: rule {rule.name!r} is broken{by}: {reason}. Nothing was written.",
         advice,
         table=table,
         rule=rule.name,
         kind=rule.kind,
         count=count,
+        reason=reason,
         rows=list(rows)[:ROWS_MAX],
     )
 

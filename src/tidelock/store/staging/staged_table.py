@@ -87,8 +87,6 @@ class StagedTable:
     name: str = ""
     """What the table will be called; its own name unless it is renamed."""
     defaults_of: DefaultsOf = no_defaults
-    complete: bool = False
-    """Whether its next pin is there already, so that there is nothing to stage."""
     operations: list[Operation] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     """The table as each operation found it: an alteration changes it for those that follow."""
@@ -125,6 +123,11 @@ class StagedTable:
     @property
     def created(self) -> bool:
         return self.declared is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether its next pin is there already, so that there is nothing to stage."""
+        return False
 
     @cached_property
     def _first(self) -> Target:
@@ -446,9 +449,17 @@ class StagedTable:
 
     def stream_at(self, version: int) -> StreamState | None:
         """The staged stream state, which learns here the version that publishes it."""
-        if self.stream is not None and self.stream.refreshed == PUBLISHING:
-            return replace(self.stream, refreshed=version)
-        return self.stream
+        stream = self.stream
+        if stream is None or stream.refreshed != PUBLISHING:
+            return stream
+        if stream.as_of != PUBLISHING:
+            return replace(stream, refreshed=version)
+        # It stands for the very commit that publishes it, as its inputs do.
+        frontier = tuple(
+            replace(one, version=version) if one.version == PUBLISHING else one
+            for one in stream.frontier
+        )
+        return replace(stream, refreshed=version, as_of=version, frontier=frontier)
 
     def _conflict(self, found: TableState | None, what: str) -> CommitConflict:
         expected = 0 if self.created else self.origin.changed

@@ -169,8 +169,12 @@ class StagedTables:
 
     def tables(self) -> Tables:
         """All tables as their transaction sees them."""
-        changes = tuple(staged.change(self._head.version + 1, "data") for staged in self.changed())
-        return self._head.tables.after(changes)
+        return self._head.tables.after(self.staged_changes())
+
+    def staged_changes(self) -> tuple[TableChange, ...]:
+        """What publishing all of them would do, on top of what the transaction reads."""
+        version = self._head.version + 1
+        return with_frontiers(tuple(one.change(version, "data") for one in self.changed()))
 
     def unknown(self, name: str) -> TableNotFound:
         return self.tables().unknown(name)
