@@ -104,6 +104,18 @@ def refuse_unmet(needs: Iterable[Need], before: Tables, files: TableFiles) -> No
     )
 
 
+def all_unmet(needs: Iterable[Need], before: Tables, files: TableFiles) -> Iterator[TableInUse]:
+    """One TableInUse for each table and column."""
+    found: dict[tuple[str, int, bool], list[Need]] = {}
+    for need in needs:
+        found.setdefault(_what(need), []).append(need)
+    for some in found.values():
+        try:
+            refuse_unmet(some, before, files)
+        except TableInUse as error:
+            yield error
+
+
 def _what(need: Need) -> tuple[str, int, bool]:
     """The table and the column that are needed."""
     column = -1 if need.column is None else need.column.id

@@ -74,6 +74,12 @@ class SeenInput:
         )
         return replace(self, columns=columns)
 
+    def renumbered(self, ids: Mapping[int, int]) -> SeenInput:
+        """The same input on a branch where its columns have other ids."""
+        columns = tuple(replace(one, id=ids.get(one.id, one.id)) for one in self.columns)
+        key = tuple(ids.get(one, one) for one in self.key)
+        return replace(self, columns=columns, key=key)
+
     def names(self, called: Mapping[int, str]) -> dict[str, str]:
         """What a pin calls the columns, by their labels; `called` are its names by id. Columns that
         it does not have are not among them."""

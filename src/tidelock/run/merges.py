@@ -18,11 +18,14 @@ from tidelock.model.arguments import check_text
 from tidelock.store.branches import MAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidelock.derive.catalog import Catalog
+    from tidelock.errors import TableInUse
     from tidelock.model.commit import Tables
     from tidelock.model.conflicts import Values
     from tidelock.model.merges import Granularity, Merge, OnConflict
-    from tidelock.store.merge.merge import Options
+    from tidelock.store.merge.options import Columns, Options
     from tidelock.store.store import Store
 
 ATTEMPTS_MAX = 20
@@ -61,7 +64,8 @@ class MergeMethods:
         afterwards.
         """
         from tidelock.model.merges import Resolutions, check_granularity
-        from tidelock.store.merge.merge import Options, preview
+        from tidelock.store.merge.merge import preview
+        from tidelock.store.merge.options import Options
 
         store = self._store
         options = Options(
@@ -69,6 +73,8 @@ class MergeMethods:
             check_granularity(granularity),
             self._units,
             self._describe,
+            self._renumber,
+            self._unmet,
         )
         check_text(message, "A message")
         if dry_run:
@@ -129,6 +135,26 @@ class MergeMethods:
         return [unit.members for unit in self._catalog.arrange(tables).units]
 
     def _describe(self, definition: str) -> Values:
-        stored = self._catalog.stored(definition).definition
+        stored = self._catalog.stored(definition)
         names = "query schedule refresh_mode consistency schedule_policy"
-        return {name: getattr(stored, name) for name in names.split()}
+        told = {name: getattr(stored.definition, name) for name in names.split()}
+        # A `*` stands for the columns that it was expanded to, whatever their ids are.
+        sees = {
+            one.table: [f"{column.label} {column.type}" for column in one.columns]
+            for one in stored.seen
+        }
+        return {**told, "sees": sees}
+
+    def _renumber(self, columns: Columns, definition: str) -> str:
+        stored = self._catalog.stored(definition)
+        if not any(one.table_id in columns for one in stored.seen):
+            return definition
+        seen = tuple(one.renumbered(columns.get(one.table_id, {})) for one in stored.seen)
+        return self._catalog.keep(replace(stored, seen=seen))
+
+    def _unmet(self, before: Tables, after: Tables) -> Iterable[TableInUse]:
+        from tidelock.derive.dependents import all_unmet, unmet_needs
+
+        files = self._store.files
+        streams = self._catalog.arrange(after).streams.values()
+        return all_unmet(unmet_needs(streams, files), before, files)

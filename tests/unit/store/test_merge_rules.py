@@ -198,7 +198,8 @@ def test_a_merge_is_made_again_when_a_parent_is_deleted_while_it_is_published() 
         lambda tx: tx.append("orders", [{"id": 7, "customer_id": 2}]),
         lambda tx: tx.update("customers", {"name": "'z'"}, "id = 3"),
     )
-    from tidelock.store.merge.merge import Merging, Options
+    from tidelock.store.merge.merge import Merging
+    from tidelock.store.merge.options import Options
 
     store = lake._store
     transaction = store.begin("main")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -40,7 +40,7 @@ from tidelock.derive.refresh.table import Outcome, TableRefresh
 from tidelock.derive.spark.engine_query import asking
 from tidelock.derive.stream import Stream
 from tidelock.errors import DefinitionBroken, InputError, QueryFailed, TidelockError
-from tidelock.model.commit import Tables
+from tidelock.model.commit import TableChange, Tables, TableState
 from tidelock.model.streams import PUBLISHING, InputVersion, Spent, StreamState
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.spark.sessions import engine_errors, speaker_of
@@ -74,7 +74,9 @@ class UnitRefresh:
         """Refresh and publish; what became of each member. MemberFailed names who did not."""
         transaction = self.store.begin(self.branch, message=f"refresh {', '.join(self.members)}")
         try:
-            attempts = _Members(self, transaction).stage()
+            attempts = Members(self.store, self.catalog, transaction, full=self.full).stage(
+                self.members
+            )
             hit("refresh.before_publish")
             transaction.publish()
         except BaseException:
@@ -101,41 +103,58 @@ def is_current(arrangement: Arrangement, tables: Tables, members: Sequence[str])
     return True
 
 
-class _Members:
-    """The members of a unit within their transaction."""
+class Members:
+    """Stream tables that are refreshed within one transaction, a unit at a time."""
 
-    def __init__(self, refresh: UnitRefresh, transaction: Transaction) -> None:
-        self._refresh = refresh
-        self._store = refresh.store
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        transaction: Transaction,
+        *,
+        full: bool = False,
+        moved: Mapping[str, tuple[TableState | None, int]] | None = None,
+    ) -> None:
+        """`moved` are tables that the transaction itself changes, by name: what each was before,
+        and how many rows change. What is refreshed then stands for the commit that is made."""
+        self._store = store
+        self._catalog = catalog
+        self._full = full
         self._transaction = transaction
-        self._base = transaction.tables()
-        self._done: dict[str, Outcome] = {}
+        tables, given = transaction.tables(), dict(moved or {})
+        before = [TableChange(tables.find(name), state) for name, (state, _) in given.items()]
+        self._base = tables.after(tuple(one for one in before if one.after is not None))
+        self._as_of = transaction.base_version if moved is None else PUBLISHING
+        self._done = {
+            name: Outcome(rows_out=rows, rewritten=True) for name, (_, rows) in given.items()
+        }
         self._published: dict[tuple[InputVersion, tuple[str, ...]], pa.Table] = {}
         self._reading = threading.Lock()
-        arrangement = refresh.catalog.arrange(self._base)
+        arrangement = catalog.arrange(tables)
         self._streams = arrangement.streams
         self._units = arrangement.units
 
-    def stage(self) -> list[Attempt]:
+    def stage(self, members: Sequence[str]) -> list[Attempt]:
+        """Stage the next state of the members of a unit, which read what was staged before."""
         epochs = self._next_epochs()
         attempts: dict[str, Attempt] = {}
-        for name in self._refresh.members:
+        for name in members:
             # The commit lists them in this order, whichever is done first.
             self._transaction.stage(name)
         with ThreadPoolExecutor(MEMBERS_AT_ONCE) as pool:
-            for level in self._levels():
+            for level in self._levels(members):
                 run = map if len(level) == 1 else pool.map
                 for name, attempt in zip(
                     level, run(lambda n: self._stage(n, epochs[n]), level), strict=True
                 ):
                     attempts[name] = attempt
-        ordered = [attempts[name] for name in self._refresh.members]
-        self._transaction.properties["refresh"] = [_plain(attempt) for attempt in ordered]
+        ordered = [attempts[name] for name in members]
+        told = self._transaction.properties.setdefault("refresh", [])
+        told.extend(_plain(attempt) for attempt in ordered)
         return ordered
 
-    def _levels(self) -> list[tuple[str, ...]]:
+    def _levels(self, members: Sequence[str]) -> list[tuple[str, ...]]:
         """The members, those side by side that do not read each other."""
-        members = self._refresh.members
         within = set(members)
         return levels_of(
             {name: within.intersection(self._streams[name].inputs) for name in members}
@@ -198,7 +217,7 @@ class _Members:
         refuse_other_columns(transaction, planned, speaker)
         changes = find_all_changes(self._store, transaction.branch, self._base, stream)
         staged = {name: outcome.rows_out for name, outcome in self._done.items()}
-        full = self._refresh.full
+        full = self._full
         way = choose(stream, plan, self._base, changes, staged, full=full)
         if planned.rebuilt and stream.state.populated and not full:
             way = Way(True, "its inputs may hold NULLs, or have no key, where it was otherwise")
@@ -230,7 +249,7 @@ class _Members:
 
     def _plan(self, stream: Stream) -> Planned:
         try:
-            return self._refresh.catalog.plan_stream(self._transaction, stream)
+            return self._catalog.plan_stream(self._transaction, stream)
         except DefinitionBroken:
             raise
         except InputError as error:
@@ -284,14 +303,14 @@ class _Members:
 
     def _advance(self, planned: Planned, epoch: int, spent: Spent) -> None:
         stream, stored = planned.stream, planned.stored
-        version = self._transaction.base_version
+        version = self._as_of
         frontier = tuple(self._seen(name, version) for name in stream.inputs)
         staged = self._transaction.stage(stream.name)
         definition = stream.state.definition
         if stored is not stream.stored:
             # What it sees of its inputs was not kept before, or is less than it was.
-            definition = self._refresh.catalog.keep(stored)
-            self._refresh.catalog.know_plan(stored, planned.plan)
+            definition = self._catalog.keep(stored)
+            self._catalog.know_plan(stored, planned.plan)
         staged.stream = StreamState(
             definition=definition,
             frontier=frontier,

@@ -13,7 +13,7 @@ from itertools import chain, islice
 import numpy as np
 
 from tidelock.model.commit import Kind, TableChange, TableState
-from tidelock.model.streams import StreamState
+from tidelock.model.streams import PUBLISHING, StreamState
 from tidelock.store.log.log import Log
 from tidelock.store.log.table_changes import changes_of
 from tidelock.store.merge.bases import Tip
@@ -98,7 +98,8 @@ class AdoptedTable(StagedTable):
 
     def change(self, version: int, kind: Kind, *, durable: bool = False) -> TableChange:
         stream = self.taken.stream if self.stream_then is None else self.stream_then(version)
-        if not self.complete and self.stream is not None:
+        if self.stream is not None and self.stream.refreshed == PUBLISHING:
+            # It was refreshed on top of what was adopted.
             stream = self.stream_at(version)
         if not self.moved:
             return TableChange(self.state, replace(self.state, stream=stream))

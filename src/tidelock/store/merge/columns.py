@@ -6,7 +6,7 @@ under the merged columns (model/schema_merge.py decides).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,14 +86,37 @@ def merge_columns(
     table_id: str,
     prefer: Side | None,
     kept: frozenset[str] = frozenset(),
+    elsewhere: Mapping[str, Mapping[int, int]] | None = None,
 ) -> MergedColumns:
     """The columns that follow. `bases` are schemas with the ways from there to both
     sides."""
     seen = []
+    source = with_targets(source, elsewhere or {})
     for schema, here, there in bases:
         ids = [column.id for column in schema.columns]
-        seen.append(Seen(schema, here.columns(table_id, ids), there.columns(table_id, ids)))
+        then = with_targets(schema, _moved_parents(schema, there))
+        seen.append(Seen(then, here.columns(table_id, ids), there.columns(table_id, ids)))
     merged = merge_schemas(table, seen, source, target, prefer, kept)
     comes = any(one.column.id == NEW for one in merged.columns)
     first_id = next_column_id(target) if comes else 0
     return MergedColumns(with_ids(merged, first_id, size_of), target)
+
+
+def _moved_parents(schema: TableSchema, there: Path) -> dict[str, dict[int, int]]:
+    """For tables that a base's rules refer to: its columns, with the ids that they have now."""
+    return {
+        rule.table: there.columns(rule.table, list(rule.target))
+        for rule in schema.rules
+        if rule.kind == "reference"
+    }
+
+
+def with_targets(schema: TableSchema, columns: Mapping[str, Mapping[int, int]]) -> TableSchema:
+    """A schema whose references name columns of other tables by other ids."""
+    rules = tuple(
+        replace(rule, target=tuple(columns[rule.table].get(one, one) for one in rule.target))
+        if rule.table in columns
+        else rule
+        for rule in schema.rules
+    )
+    return schema if rules == schema.rules else replace(schema, rules=rules)

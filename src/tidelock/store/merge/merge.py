@@ -14,18 +14,17 @@ After a crash: before the commit nothing happened; after it the source is an anc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidelock.errors import Advice, InvalidOption, MergeConflict
-from tidelock.model.commit import Commit, Tables, TableState
-from tidelock.model.conflicts import Conflicts, tell_conflicts
+from tidelock.model.commit import Commit, TableState
+from tidelock.model.conflicts import Conflict, ConflictKind, Conflicts, tell_conflicts
 from tidelock.model.merges import (
-    Granularity,
     Merge,
     Outcome,
-    Resolutions,
     TableAction,
     TableMerge,
 )
@@ -34,36 +33,22 @@ from tidelock.store.leases.uses import Use
 from tidelock.store.log.merges import ancestry_of
 from tidelock.store.merge.adopted import adopt, counts_since
 from tidelock.store.merge.bases import Tip, find_bases
+from tidelock.store.merge.columns import with_targets
 from tidelock.store.merge.identity import Path, keep_renumbering, path_between
 from tidelock.store.merge.merging_table import Merged, MergingTable
+from tidelock.store.merge.options import Options
 from tidelock.store.merge.plan import Plan, Planner, TablePlan
 from tidelock.store.merge.rows.pruning import pruned_only
 from tidelock.store.merge.rule_conflicts import MergedRules
-from tidelock.store.merge.stream_plan import Describe, StreamPlanner, StreamPlans, Units
+from tidelock.store.merge.stream_plan import StreamPlanner, StreamPlans
 from tidelock.store.merge.stream_staging import StreamStaging, tell_stream
+from tidelock.store.rules.related import rules_of
+from tidelock.store.schema.change import SchemaChange
 from tidelock.store.staging.counts import Counts
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 from tidelock.store.upkeep.announcements import check_readable, collection_runs
-
-
-def _no_units(tables: Tables) -> Iterable[Sequence[str]]:
-    return [[name] for name in tables]
-
-
-def _by_id(definition: str) -> dict[str, str]:
-    return {"definition": definition}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user asks of a merge."""
-
-    resolutions: Resolutions = field(default_factory=Resolutions)
-    granularity: Granularity = "column"
-    units: Units = _no_units
-    describe: Describe = _by_id
 
 
 class _Held:
@@ -139,8 +124,10 @@ class Merging:
             return self.report()
         self.conflicts.extend([*plan.conflicts, *streams.conflicts])
         self._stage_tables(plan)
+        self._carry_over(plan)
         rules = self._compare_rules(plan)
         self._stage_streams(streams)
+        self._find_unmet()
         if self.outcome == "fast-forward" and not (self._tables or self.conflicts.total):
             # The source has changed what the target had, and all of it is there: nothing to tell.
             self.outcome = "up to date"
@@ -198,11 +185,30 @@ class Merging:
             )
             for base in self.bases
         ]
-        for one in plan.tables:
+        for one in self._parents_first(plan.tables):
             told = self._stage_table(one)
             if told is not None:
                 resolved = told.resolved + plan.resolved.get(one.name, 0)
                 self._tables.append(replace(told, resolved=resolved))
+
+    def _parents_first(self, plans: Sequence[TablePlan]) -> list[TablePlan]:
+        """Tables after those that they refer to, of which columns may get other ids."""
+        by_id = {one.id: one for one in plans}
+        found: dict[str, TablePlan] = {}
+        begun: set[str] = set()
+
+        def visit(one: TablePlan) -> None:
+            if one.id in begun:
+                return
+            begun.add(one.id)
+            for rule in rules_of(self._store.files.declarations, one.source):
+                if rule.table in by_id:
+                    visit(by_id[rule.table])
+            found[one.id] = one
+
+        for one in plans:
+            visit(one)
+        return list(found.values())
 
     def _stage_table(self, plan: TablePlan) -> TableMerge | None:
         match plan.step:
@@ -235,6 +241,9 @@ class Merging:
             files = self._store.files
             staged = adopt(files, self.source, plan.source, plan.target, plan.name, counts)
             self._place(staged)
+            after = with_targets(staged.schema, self._columns())
+            if after is not staged.schema:
+                staged.add(SchemaChange(staged.schema, after))
         return TableMerge(plan.name, action, counts.inserted, counts.updated, counts.deleted)
 
     def _merge_rows(self, plan: TablePlan) -> TableMerge | None:
@@ -250,6 +259,7 @@ class Merging:
             self._options.resolutions.of(plan.name),
             self._options.granularity,
             self.conflicts,
+            self._columns(),
         )
         staged = None
         if self._transaction is not None:
@@ -310,11 +320,36 @@ class Merging:
             one.state.id for one in plans.streams if one.step in ("adopt", "create", "define")
         }
         staging = StreamStaging(
-            self._store, self.source, self.target, self._transaction, self._moving | moving
+            self._store,
+            self.source,
+            self.target,
+            self._transaction,
+            self._moving | moving,
+            partial(self._options.renumber, self._columns()),
         )
         for one in plans.streams:
             staging.stage(one)
         self.refreshed = staging.refreshed
+
+    def _find_unmet(self) -> None:
+        """What stream tables of both sides read, and do not find in the merged tables."""
+        if self._transaction is None or self.conflicts.total:
+            return
+        after = self._transaction.tables()
+        for error in self._options.unmet(self.target.tables, after):
+            column = error.evidence.get("column")
+            kind: ConflictKind = "dropped table" if column is None else "schema"
+            columns = () if column is None else (str(column),)
+            table = str(error.evidence["table"])
+            self.conflicts.add(Conflict(table, kind, columns=columns, why=error.message))
+
+    def _columns(self) -> dict[str, dict[int, int]]:
+        """The columns of the source by their ids, with those at the target where they differ."""
+        return {
+            table_id: {pair[0]: pair[1] for pair in one.columns}
+            for table_id, one in self._merged.items()
+            if one.columns is not None
+        }
 
     # What the commit tells
 
@@ -333,7 +368,6 @@ class Merging:
         }
         if resolved:
             told["resolved"] = resolved
-        self._carry_over(plan)
         for table_id, one in self._merged.items():
             if one.rows is not None:
                 told.setdefault("rows", {})[table_id] = keep_renumbering(self._store, one.rows)

@@ -6,7 +6,7 @@ is staged on the target's table within the transaction of the merge, or, in a dr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -61,6 +61,8 @@ class MergingTable:
     resolution: Resolution
     granularity: Granularity
     conflicts: Conflicts
+    columns_elsewhere: Mapping[str, Mapping[int, int]]
+    """For tables that it may refer to: columns of the source that have other ids at the target."""
 
     @classmethod
     def open(
@@ -74,10 +76,11 @@ class MergingTable:
         resolution: Resolution,
         granularity: Granularity,
         conflicts: Conflicts,
+        columns: Mapping[str, Mapping[int, int]],
     ) -> MergingTable:
         here, there = open_standing(store, *source), open_standing(store, *target)
         known = open_bases(store, bases, states, there)
-        return cls(store, name, here, there, known, resolution, granularity, conflicts)
+        return cls(store, name, here, there, known, resolution, granularity, conflicts, columns)
 
     def run(self, staged: StagedTable | None) -> Merged:
         """Merge; stage what follows, if there is something to stage it on."""
@@ -110,6 +113,7 @@ class MergingTable:
             self.target.id,
             prefer,
             kept,
+            self.columns_elsewhere,
         )
 
     def _kept_though_dropped(

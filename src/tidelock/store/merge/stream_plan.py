@@ -15,10 +15,11 @@ Invariant: the members of a unit are adopted all or none, so that they stay of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tidelock.errors import InputError
 from tidelock.model.commit import Tables, TableState
 from tidelock.model.conflicts import Conflict, Values
 from tidelock.model.merges import Resolutions, Side
@@ -30,7 +31,7 @@ StreamStep = Literal["adopt", "define", "create", "drop", "keep"]
 Units = Callable[[Tables], Iterable[Sequence[str]]]
 """The stream tables of some tables that are published together, by their names."""
 Describe = Callable[[str], Values]
-"""What a definition says, by its id."""
+"""What a definition says, by its id, whatever ids the columns have that it reads."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class StreamPlan:
     with_result: bool = True
     """Whether its content corresponds to the merged inputs."""
     epoch: int = 0
+    declared: bool = False
+    """Whether what was declared of the result, such as its rules, is the source's."""
 
     @property
     def state(self) -> TableState:
@@ -95,8 +98,15 @@ class StreamPlanner:
             for table_id in {**self._there, **self._here}
             if (plan := self._definition(table_id)) is not None
         ]
+        plans = self._without_same_names(plans)
         if any(one.step != "keep" or one.source != one.target for one in plans):
-            plans = self._with_results(plans)
+            try:
+                plans = self._with_results(plans)
+            except InputError as error:
+                # What each side defined is right by itself, and a circle together.
+                self._found.conflicts.append(
+                    Conflict(_first_changed(plans), "stream table", why=error.message)
+                )
         elif plans:
             plans = [self._result(one, set(), {}) for one in plans]
         self._found.streams = plans
@@ -112,16 +122,29 @@ class StreamPlanner:
         self._note_changes(source, target, bases)
         if source is None or target is None:
             return self._missing(source, target, bases)
-        known = [_definition_of(one) for one in bases if one is not None]
-        here, there = _definition_of(source), _definition_of(target)
+        known = [self._says(one) for one in bases if one is not None]
+        here, there = self._says(source), self._says(target)
         side = decide(known, here, there)
         if side is None:
             side = self._refuse(
                 target.name, source, target, "both sides gave it another definition"
             )
-        if side == "source" and here != there:
-            return StreamPlan("define", source, target)
-        return StreamPlan("keep", source, target)
+        step: StreamStep = "define" if side == "source" and here != there else "keep"
+        return StreamPlan(step, source, target, declared=self._declared(source, target, bases))
+
+    def _declared(
+        self, source: TableState, target: TableState, bases: Sequence[TableState | None]
+    ) -> bool:
+        """Whether what the source declared of the result is taken."""
+        known = [one.schema for one in bases if one is not None]
+        side = decide(known, source.schema, target.schema)
+        if side is None:
+            why = "both sides declared other rules or columns of its result"
+            side = self._refuse(target.name, source, target, why)
+        return side == "source" and source.schema != target.schema
+
+    def _says(self, state: TableState) -> Values:
+        return self._describe(_definition_of(state))
 
     def _note_changes(
         self,
@@ -152,16 +175,40 @@ class StreamPlanner:
     ) -> StreamPlan | None:
         left = source or target
         assert left is not None
-        known = [_definition_of(one) for one in bases if one is not None]
+        known = [self._says(one) for one in bases if one is not None]
         if not known:
             return StreamPlan("create" if source is not None else "keep", source, target)
-        if _definition_of(left) not in known:
+        if self._says(left) not in known:
             gone = "source" if source is None else "target"
             why = f"it was dropped at the {gone} and given another definition at the other side"
             side = self._refuse(left.name, source, target, why)
             if side is not None and (side == "source") == (source is not None):
                 return StreamPlan("create" if source is not None else "keep", source, target)
         return StreamPlan("drop", source, target) if target is not None else None
+
+    def _without_same_names(self, plans: list[StreamPlan]) -> list[StreamPlan]:
+        """The plans without stream tables that would have the name of another table."""
+        gone = {one.state.id for one in plans if one.step == "drop"}
+        found = list(plans)
+        for one in plans:
+            if one.step != "create":
+                continue
+            other = self._target.tables.find(one.state.name)
+            if other is None or other.id in gone:
+                continue
+            # What both made alike is there already.
+            side: Side | None = "target"
+            if other.stream is None or self._says(one.state) != self._says(other):
+                why = "two tables would have this name, one from each side"
+                side = self._refuse(one.state.name, one.source, other, why)
+            if side != "source" or other.stream is None:
+                found.remove(one)
+                continue
+            there = next(plan for plan in found if plan.state.id == other.id)
+            # What leaves is staged before what takes its name.
+            found[found.index(there)] = StreamPlan("drop", there.source, other)
+            found.sort(key=lambda plan: plan.step != "drop")
+        return found
 
     def _refuse(
         self, table: str, source: TableState | None, target: TableState | None, why: str
@@ -171,7 +218,8 @@ class StreamPlanner:
             self._found.resolved[table] = self._found.resolved.get(table, 0) + 1
             return resolution
         told = [
-            None if one is None else self._describe(_definition_of(one)) for one in (source, target)
+            None if one is None or one.stream is None else self._says(one)
+            for one in (source, target)
         ]
         self._found.conflicts.append(
             Conflict(table, "stream table", None, None, told[0], told[1], (), why)
@@ -199,21 +247,47 @@ class StreamPlanner:
                 break
             adopted = left
         for unit in units:
-            if self._are_as_they_should(unit, by_id):
+            # Units that are read come before those that read them.
+            if self._are_as_they_should(unit, by_id, adopted):
                 adopted.difference_update(unit)
         epochs = {
             one: max(self._epoch(by_id[other]) for other in unit) for unit in units for one in unit
         }
-        return [self._result(one, adopted, epochs) for one in plans]
+        return self._with_stale([self._result(one, adopted, epochs) for one in plans])
+
+    def _with_stale(self, plans: list[StreamPlan]) -> list[StreamPlan]:
+        """The plans, in which what reads a result that changes, or will, is behind."""
+        changing = {one.state.id for one in plans if self._changes(one)}
+        while True:
+            behind = {
+                one.state.id
+                for one in plans
+                if one.step == "keep" and one.state.id not in changing and _reads(one, changing)
+            }
+            if not behind:
+                break
+            changing |= behind
+        return [
+            replace(one, with_result=False)
+            if one.step == "keep" and one.state.id in changing
+            else one
+            for one in plans
+        ]
+
+    def _changes(self, plan: StreamPlan) -> bool:
+        """Whether who reads it will find something else than before."""
+        if plan.step in ("define", "create", "drop") or plan.declared:
+            return True
+        if plan.step == "keep" or plan.source is None or plan.target is None:
+            return not plan.with_result
+        return self._source.origin(plan.source) != self._target.origin(plan.target)
 
     def _result(self, plan: StreamPlan, adopted: set[str], epochs: Mapping[str, int]) -> StreamPlan:
         table_id = plan.state.id
         if table_id in adopted:
             step: StreamStep = "create" if plan.step == "create" else "adopt"
-            return StreamPlan(step, plan.source, plan.target, True, epochs.get(table_id, 1))
-        if plan.step == "keep":
-            return StreamPlan("keep", plan.source, plan.target, self._is_current(plan))
-        return StreamPlan(plan.step, plan.source, plan.target, False)
+            return replace(plan, step=step, with_result=True, epoch=epochs.get(table_id, 1))
+        return replace(plan, with_result=plan.step == "keep" and self._is_untouched(plan))
 
     def _epoch(self, plan: StreamPlan) -> int:
         here = plan.source.stream.epoch if plan.source and plan.source.stream else 0
@@ -230,7 +304,9 @@ class StreamPlanner:
             return False
         if target is None or plan.step == "create":
             return True
-        if plan.step == "keep" and _definition_of(source) != _definition_of(target):
+        if plan.step == "keep" and self._says(source) != self._says(target):
+            return False
+        if not plan.declared and source.schema != target.schema:
             return False
         there = self._target.origin(target)
         return self._source.origin(source) == there or self._source.has_on_its_line(there)
@@ -250,7 +326,7 @@ class StreamPlanner:
         return True
 
     def _is_current(self, plan: StreamPlan) -> bool:
-        """Whether the target's result corresponds to the merged inputs, as far as it did before."""
+        """Whether the target's result corresponds to the merged inputs."""
         target = plan.target
         if target is None or target.stream is None:
             return True
@@ -258,16 +334,27 @@ class StreamPlanner:
             state = self._target_states.get(entry.table_id)
             if state is None or state.changed != entry.changed:
                 return False
-            if self._origin(entry.table_id) != self._target.origin(state):
+        return self._is_untouched(plan)
+
+    def _is_untouched(self, plan: StreamPlan) -> bool:
+        """Whether the merge changes nothing that the target's result was computed from."""
+        target = plan.target
+        if target is None or target.stream is None:
+            return True
+        for entry in target.stream.frontier:
+            state = self._target_states.get(entry.table_id)
+            if state is not None and self._origin(entry.table_id) != self._target.origin(state):
                 return False
         return True
 
-    def _are_as_they_should(self, unit: Sequence[str], by_id: Mapping[str, StreamPlan]) -> bool:
+    def _are_as_they_should(
+        self, unit: Sequence[str], by_id: Mapping[str, StreamPlan], adopted: set[str]
+    ) -> bool:
         """Whether the target has the very results already, or current ones of its own."""
         plans = [by_id[one] for one in unit if one in by_id]
-        return all(one.target is not None and one.step == "keep" for one in plans) and all(
-            self._is_current(one) for one in plans
-        )
+        kept = all(one.target is not None and one.step == "keep" for one in plans)
+        taken = adopted.difference(unit)
+        return kept and all(self._is_current(one) and not _reads(one, taken) for one in plans)
 
     def _origin(self, table_id: str) -> str | None:
         """What the merged lake has of a table."""
@@ -283,13 +370,14 @@ class StreamPlanner:
         return name
 
     def _merged(self, plans: Sequence[StreamPlan]) -> Tables:
-        """The stream tables as they will be defined."""
-        states = []
+        """The tables as they will be, stream tables with the definitions that they will have."""
+        both = (*self._source.tables.states(), *self._target.tables.states())
+        found = {one.id: one for one in both if one.stream is None}
         for one in plans:
             taken = one.source if one.step in ("define", "create") else one.target
             if taken is not None and one.step != "drop":
-                states.append(taken)
-        return Tables.of(tuple(states))
+                found[taken.id] = taken
+        return Tables.of(tuple(found.values()))
 
 
 def _streams(tip: Tip) -> dict[str, TableState]:
@@ -299,6 +387,16 @@ def _streams(tip: Tip) -> dict[str, TableState]:
 def _definition_of(state: TableState) -> str:
     assert state.stream is not None
     return state.stream.definition
+
+
+def _reads(plan: StreamPlan, tables: Collection[str]) -> bool:
+    stream = plan.state.stream
+    return stream is not None and any(one.table_id in tables for one in stream.frontier)
+
+
+def _first_changed(plans: Sequence[StreamPlan]) -> str:
+    changed = sorted(one.state.name for one in plans if one.step in ("define", "create"))
+    return changed[0] if changed else plans[0].state.name
 
 
 def kept_tables(tip: Tip, owner: str) -> list[TableState]:

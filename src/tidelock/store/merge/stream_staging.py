@@ -7,6 +7,7 @@ are those of the target: a result that is adopted was computed from what the mer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from tidelock.store.merge.adopted import StreamAt, adopt
 from tidelock.store.merge.bases import Tip
 from tidelock.store.merge.stream_plan import StreamPlan, kept_tables
 from tidelock.store.parts import Parts
+from tidelock.store.rules.related import schema_of_state
+from tidelock.store.schema.change import SchemaChange, following
 from tidelock.store.staging.counts import Counts
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.transaction import Transaction
@@ -32,13 +35,16 @@ class StreamStaging:
         target: Tip,
         transaction: Transaction,
         moving: set[str],
+        renumber: Callable[[str], str],
     ) -> None:
-        """`moving` are the ids of tables that the same commit changes."""
+        """`moving` are the ids of tables that the same commit changes; `renumber` gives the
+        definition of the source with the ids that columns have at the target."""
         self._files = store.files
         self._source = source
         self._target = target
         self._transaction = transaction
         self._moving = moving
+        self._renumber = renumber
         self._target_states = {one.id: one for one in target.tables.states()}
         self._names = {one.id: one.name for one in source.tables.states()}
         self.refreshed: list[dict[str, Any]] = []
@@ -50,6 +56,8 @@ class StreamStaging:
                 self._take(plan)
             case "define":
                 self._define(plan)
+            case "keep":
+                self._declare(plan)
             case "drop":
                 assert plan.target is not None
                 self._transaction.drop_kept(plan.target.name)
@@ -76,13 +84,34 @@ class StreamStaging:
         assert target is not None
         assert target.stream is not None
         staged = StagedTable(self._files, target)
-        staged.stream = replace(self._undone(source), suspended=target.stream.suspended)
+        staged.stream = replace(
+            self._undone(source), suspended=target.stream.suspended, epoch=target.stream.epoch
+        )
         self._transaction.place(staged)
+        self._declare(plan)
         self._replace_kept(source.id)
+
+    def _declare(self, plan: StreamPlan) -> None:
+        """What the source declared of the result, such as rules and wider types."""
+        if not plan.declared:
+            return
+        assert plan.source is not None
+        assert plan.target is not None
+        staged = self._transaction.stage(plan.target.name)
+        after = schema_of_state(self._files, plan.source)
+        staged.add(SchemaChange(staged.schema, following(staged.schema, after)))
 
     def _undone(self, source: TableState) -> StreamState:
         assert source.stream is not None
-        return replace(source.stream, frontier=(), refreshed=0, as_of=0, suspended=None)
+        definition = self._renumber(source.stream.definition)
+        return replace(
+            source.stream,
+            definition=definition,
+            frontier=(),
+            refreshed=0,
+            as_of=0,
+            suspended=None,
+        )
 
     def _undone_at(self, source: TableState) -> StreamAt:
         return lambda version: self._undone(source)
@@ -94,12 +123,14 @@ class StreamStaging:
         assert stream is not None
         held = target.stream if target is not None else stream
         suspended = held.suspended if held is not None else None
-        inputs = [(one, self._input(one)) for one in stream.frontier]
+        inputs = [self._input(one) for one in stream.frontier]
+        definition = self._renumber(stream.definition)
 
         def at(version: int) -> StreamState:
-            frontier = tuple(replace(now, version=version) for _, now in inputs)
+            frontier = tuple(replace(one, version=version) for one in inputs)
             return replace(
                 stream,
+                definition=definition,
                 frontier=frontier,
                 as_of=version,
                 epoch=plan.epoch,
