@@ -113,9 +113,8 @@ def test_with_refresh_no_reader_sees_merged_tables_under_old_results(
     lake.refresh()
     assert agrees(lake)
     assert lake.verify().ok
-    assert {one.action for one in lake.history("sums")} >= {
-        "incremental" if mode != "full" else "full"
-    }
+    if mode == "incremental":
+        assert "incremental" in {one.action for one in lake.history("sums")}
 
 
 def test_with_refresh_adopted_tables_are_refreshed_too_where_the_branch_was_not(

@@ -70,7 +70,8 @@ def check_log(lake: Lake, branch: str = "main") -> list[tidelock.Commit]:
     assert [commit.version for commit in commits] == list(range(1, len(commits) + 1))
     assert [commit.time for commit in commits] == sorted(commit.time for commit in commits)
     for parent, commit in itertools.pairwise(commits):
-        assert commit.parents == (parent.id,)
+        merged = commit.properties.get("merge")
+        assert commit.parents == ((parent.id, merged["commit"]) if merged else (parent.id,))
     ids = Counter(commit.operation_id for commit in commits)
     assert not [one for one, count in ids.items() if count > 1], "an operation was published twice"
     return commits

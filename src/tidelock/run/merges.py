@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidelock.model.merges import Granularity, Merge, OnConflict
     from tidelock.store.merge.options import Columns, Options
     from tidelock.store.store import Store
+    from tidelock.store.transaction import Transaction
 
 ATTEMPTS_MAX = 20
 PAUSE_SECONDS_MAX = 0.5
@@ -50,6 +51,7 @@ class MergeMethods:
         dry_run: bool = False,
         message: str = "",
         actor: str | None = None,
+        operation_id: str | None = None,
     ) -> Merge:
         """Merge a branch into another, as one commit with two parents, or not at all.
 
@@ -61,7 +63,7 @@ class MergeMethods:
         are of different columns. `refresh` brings the stream tables that follow from merged inputs
         up to date in the same commit; else the next refresh does. `dry_run` tells what would be
         done, conflicts included, and publishes nothing. `delete_branch` deletes the source
-        afterwards.
+        afterwards. An `operation_id` names one merge, which is published once.
         """
         from tidelock.model.merges import Resolutions, check_granularity
         from tidelock.store.merge.merge import preview
@@ -82,7 +84,13 @@ class MergeMethods:
         with ExitStack() as stack:
             for attempt in count():
                 try:
-                    done, merged = self._merge_once(source, into, options, refresh, message, actor)
+                    transaction = store.begin(
+                        into,
+                        message=message or f"merge {source}",
+                        actor=actor,
+                        operation_id=operation_id,
+                    )
+                    done, merged = self._merge_once(source, options, refresh, transaction)
                     break
                 except ConflictError as error:
                     # The target moved: it is merged again, into what is there now.
@@ -94,27 +102,23 @@ class MergeMethods:
                     stack.enter_context(store.publisher.precedence.taken(branch.id))
                 else:
                     time.sleep(random.uniform(0, min(PAUSE_SECONDS_MAX, 0.005 * 2**attempt)))
-        if delete_branch:
+        if delete_branch and merged is not None:
             store.close_branch(source, merged)
             done = replace(done, deleted_branch=True)
         return done
 
     def _merge_once(
-        self,
-        source: str,
-        into: str,
-        options: Options,
-        refresh: bool,
-        message: str,
-        actor: str | None,
-    ) -> tuple[Merge, int]:
+        self, source: str, options: Options, refresh: bool, transaction: Transaction
+    ) -> tuple[Merge, int | None]:
         """What became of one attempt, and the version of the source that is merged now."""
         from tidelock.derive.refresh.merged import refresh_merged
-        from tidelock.store.merge.merge import Merging, refuse_conflicts
+        from tidelock.store.merge.merge import Merging, as_published, refuse_conflicts
 
-        store = self._store
-        transaction = store.begin(into, message=message or f"merge {source}", actor=actor)
+        store, into = self._store, transaction.branch.name
         try:
+            if transaction.earlier is not None:
+                transaction.rollback()
+                return as_published(source, transaction.earlier), None
             merging = Merging(store, source, into, options, transaction)
             report = merging.run()
             refuse_conflicts(report)

@@ -194,7 +194,10 @@ class ChangeFeed:
                 before = change.before and files.read(change.before)
                 now = change.after and files.read(change.after)
                 read = files.reader(change.table_id)
-                self._last = (version, PairedChanges(read, before, now, self._shown))
+                self._last = (
+                    version,
+                    PairedChanges(read, before, now, self._shown, may_have_moved=change.adopted),
+                )
             with files.reading(change.before, change.after):
                 yield self._last
 

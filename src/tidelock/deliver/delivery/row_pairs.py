@@ -18,9 +18,11 @@ from tidelock.store.lookup.by_place import look_up_rows, take_rows
 from tidelock.store.lookup.by_sequence import READ_ROWS, Ids, rows_at_once
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.tables.changes import fragments_by_file, live_rows, newly_deleted
-from tidelock.store.tables.deletions import ReadBytes
+from tidelock.store.tables.deletions import NONE, ReadBytes
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.labelled import Labelled
+from tidelock.store.tables.moved_rows import moved_ids
+from tidelock.store.tables.pin_diff import diff_pins
 
 LOOKED_UP_ROWS_MIN = 16_384
 GROWTH_MAX = 8
@@ -58,6 +60,19 @@ class Side:
         )
         order = np.argsort(ids, kind="stable")
         return cls(dataset, ids[order], fragments[order], live[order], offsets[order])
+
+    def without(self, ids: Ids) -> Side:
+        """Without the rows of some ids, which are in order."""
+        if not len(ids):
+            return self
+        kept = ~is_among(self.ids, ids)
+        return Side(
+            self.dataset,
+            self.ids[kept],
+            self.fragments[kept],
+            self.live[kept],
+            self.offsets[kept],
+        )
 
     def take(self, wanted: Ids, columns: Sequence[str], shown: Dataset | None) -> pa.Table:
         """The rows with these ids, in their order; `shown` is the pin whose columns they get."""
@@ -102,6 +117,15 @@ class PairedChanges:
     after: Dataset | None
     shown: Dataset | None = None
     """The pin whose columns rows are given; each side's own if there is none."""
+    may_have_moved: bool = False
+    """Whether rows may lie elsewhere that nobody changed."""
+
+    @cached_property
+    def _moved(self) -> Ids:
+        """The rows that nobody changed."""
+        if not self.may_have_moved or self.before is None or self.after is None:
+            return NONE
+        return moved_ids(diff_pins(self.read_bytes, self.before, self.after))
 
     @cached_property
     def gone(self) -> Side:
@@ -116,7 +140,7 @@ class PairedChanges:
                 if len(live):
                     ids = live_rows(self.before, fragment_id)[0].astype(np.int64)
                     pieces.append((fragment_id, ids[live], live, offsets))
-        return Side.of(self.before, pieces)
+        return Side.of(self.before, pieces).without(self._moved)
 
     @cached_property
     def came(self) -> Side:
@@ -126,7 +150,7 @@ class PairedChanges:
             if file not in old:
                 assert self.after is not None
                 pieces.append(_all(self.after, fragment_id))
-        return Side.of(self.after, pieces)
+        return Side.of(self.after, pieces).without(self._moved)
 
     @cached_property
     def ids(self) -> Ids:

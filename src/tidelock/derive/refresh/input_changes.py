@@ -26,6 +26,7 @@ from tidelock.store.tables.changes import WEIGHT as STORED_WEIGHT
 from tidelock.store.tables.changes import diff_batches
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset
+from tidelock.store.tables.moved_rows import changed_batches
 
 COMMITS_MAX = 64
 """Of more commits than this, the two ends are compared instead of every step between."""
@@ -71,7 +72,8 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
                     for state in (step.before, step.after)
                 )
                 with files.reading(step.before, step.after):
-                    parts.extend(diff_batches(read, before, after, 0, columns, now))
+                    told = changed_batches if step.adopted and step.before else diff_batches
+                    parts.extend(told(read, before, after, 0, columns, now))
         except SnapshotExpired:
             steps, parts = None, []
     if steps is None:

@@ -30,6 +30,7 @@ from tidelock.model.merges import (
 )
 from tidelock.model.names import fold
 from tidelock.store.leases.uses import Use
+from tidelock.store.log.log import MERGE
 from tidelock.store.log.merges import ancestry_of
 from tidelock.store.merge.adopted import adopt, counts_since
 from tidelock.store.merge.bases import Tip, find_bases
@@ -124,7 +125,6 @@ class Merging:
             return self.report()
         self.conflicts.extend([*plan.conflicts, *streams.conflicts])
         self._stage_tables(plan)
-        self._carry_over(plan)
         rules = self._compare_rules(plan)
         self._stage_streams(streams)
         self._find_unmet()
@@ -185,6 +185,7 @@ class Merging:
             )
             for base in self.bases
         ]
+        self._carry_over(plan)
         for one in self._parents_first(plan.tables):
             told = self._stage_table(one)
             if told is not None:
@@ -442,6 +443,14 @@ def refuse_conflicts(merge: Merge) -> None:
         conflicts=merge.conflicts,
         count=total,
     )
+
+
+def as_published(source: str, commit: Commit) -> Merge:
+    """What became of a merge that was published before under the same operation id."""
+    told = commit.properties.get(MERGE, {})
+    bases = tuple(told.get("bases", ()))
+    outcome = told.get("outcome", "up to date")
+    return Merge(told.get("source", source), commit.branch, outcome, bases, (), commit=commit)
 
 
 def preview(store: Store, source: str, into: str, options: Options) -> Merge:

@@ -24,7 +24,6 @@ from tidelock.store.merge.rows.expressions import Evaluator
 from tidelock.store.merge.rows.pruning import pruned_rows, retention_since
 from tidelock.store.merge.rows.row_merge import Keys, Pruned, RowMerge, Version
 from tidelock.store.merge.rows.sides import ById, Touched
-from tidelock.store.merge.rows.values import Mask
 from tidelock.store.merge.rows.virtual_base import keys_of, virtual_base
 from tidelock.store.merge.rows.writer import RowCount, RowWriter
 from tidelock.store.merge.standings import BaseOf, Standing, open_bases, open_standing
@@ -32,6 +31,7 @@ from tidelock.store.parts import Parts
 from tidelock.store.schema.change import SchemaChange
 from tidelock.store.schema.defaults import DefaultValues
 from tidelock.store.staging.staged_table import StagedTable
+from tidelock.store.tables.alike import Mask
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.next_row_id import next_row_id
 

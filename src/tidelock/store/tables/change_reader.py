@@ -25,6 +25,7 @@ from tidelock.store.log.table_changes import named_changes
 from tidelock.store.parts import Parts
 from tidelock.store.tables.changes import VERSION, WEIGHT, diff_batches
 from tidelock.store.tables.fragments import Dataset
+from tidelock.store.tables.moved_rows import changed_batches
 
 COMPARED_ROWS_MAX = 1_000_000
 
@@ -73,13 +74,18 @@ def change_reader(
                 read = store.files.reader(change.table_id)
                 # A table that had the name before is another one, with columns of its own.
                 meant = shown if change.table_id == newest.id else None
-                rows = diff_batches(read, before, after, version, schema.names, meant)
+                told = changed_batches if _may_have_moved(change) else diff_batches
+                rows = told(read, before, after, version, schema.names, meant)
                 batches = without_pairs(rows) if _may_hold_pairs(store, change) else rows
                 for batch in batches:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=given)
             store.uses.hold(held, _uses(head.branch, last_changes, version))
 
     return pa.RecordBatchReader.from_batches(given, changes())
+
+
+def _may_have_moved(change: TableChange) -> bool:
+    return change.adopted and change.before is not None
 
 
 def _is_altered(change: TableChange) -> bool:

@@ -58,17 +58,19 @@ def diff_batches(
         assert before is not None
         if name not in new:
             assert then is not None
-            yield from _weighted(then.shown(_scan(before, fragment_id, then.names)), -1, version)
+            yield from weighted_batches(
+                then.shown(_scan(before, fragment_id, then.names)), -1, version
+            )
         elif after is not None:
             live, gone = newly_deleted(read, before, after, fragment_id)
             assert then is not None
             rows = take_rows(before, fragment_id, live, gone, then.names)
-            yield from _weighted(then.shown(rows), -1, version)
+            yield from weighted_batches(then.shown(rows), -1, version)
     for name, fragment_id in new.items():
         if name not in old:
             assert after is not None
             assert now is not None
-            yield from _weighted(now.shown(_scan(after, fragment_id, now.names)), 1, version)
+            yield from weighted_batches(now.shown(_scan(after, fragment_id, now.names)), 1, version)
 
 
 def fragments_by_file(dataset: Dataset | None) -> dict[str, int]:
@@ -115,9 +117,10 @@ def live_rows(dataset: Dataset, fragment_id: int) -> tuple[Addresses, Offsets]:
     return numbers(found.column("_rowid")), offsets.astype(np.int64)
 
 
-def _weighted(
+def weighted_batches(
     batches: Iterator[pa.RecordBatch], weight: int, version: int
 ) -> Iterator[pa.RecordBatch]:
+    """Rows as changes of one commit."""
     for batch in batches:
         if not batch.num_rows:
             continue

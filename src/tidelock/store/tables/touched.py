@@ -29,6 +29,8 @@ from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.deletions import ReadBytes, deleted_offsets
 from tidelock.store.tables.fragments import Addresses, Dataset, data_file, deletion_file
+from tidelock.store.tables.moved_rows import moved_ids
+from tidelock.store.tables.pin_diff import diff_pins
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -88,6 +90,11 @@ def first_touch(
         earlier, later = files.read(change.before), files.read(change.after)
         ids, addresses = _follow(read, held, earlier, ids, addresses)
         left = in_place(read, earlier, later, addresses)
+        if change.adopted and not left.all():
+            # Where one of two branches was maintained, rows lie elsewhere that nobody touched.
+            left |= is_among(ids, moved_ids(diff_pins(read, earlier, later)))
+            if left.all():
+                ids, addresses = places_by_id(later, ids)
         if not left.all():
             return Touch(version, np.sort(ids[~left]))
         held = later

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tidelock.model.conflicts import ConflictKind
 from tidelock.model.merges import Granularity, Resolution
-from tidelock.store.merge.rows.values import Mask, same_values
+from tidelock.store.tables.alike import Mask, same_values
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tidelock.store.lookup.by_key import LOOKUP_KEYS_MAX, match_keys
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
 from tidelock.store.merge.rows.sides import FRESH, ROW, ById, ByKey, Shown
-from tidelock.store.merge.rows.values import same_rows
+from tidelock.store.tables.alike import same_rows
 from tidelock.store.tables.fragments import Dataset, numbers
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelock.model.renumbering import Ids
 from tidelock.store.merge.rows.located import Located
-from tidelock.store.merge.rows.values import Mask
+from tidelock.store.tables.alike import Mask
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from tidelock.store.log.table_changes import changes_of
 from tidelock.store.lookup.key_numbers import Numbering, is_among
 from tidelock.store.merge.bases import Tip
 from tidelock.store.merge.rows.sides import ROW, ById, ByKey, Shown, Touched, distinct
-from tidelock.store.merge.rows.values import Mask
 from tidelock.store.parts import Parts
+from tidelock.store.tables.alike import Mask
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.labelled import column_ids
 from tidelock.store.tables.pin_diff import diff_pins

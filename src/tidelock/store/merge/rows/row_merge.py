@@ -33,8 +33,8 @@ from tidelock.store.merge.rows.sides import (
     places_of,
     rows_at_a_time,
 )
-from tidelock.store.merge.rows.values import Mask, same_rows
 from tidelock.store.merge.rows.work import Places, Work, parts
+from tidelock.store.tables.alike import Mask, same_rows
 from tidelock.store.tables.deletions import ReadBytes
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.pin_diff import diff_pins

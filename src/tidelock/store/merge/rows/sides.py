@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidelock.model.renumbering import ABSENT, Ids, Renumbering
 from tidelock.store.lookup.by_sequence import rows_at_once
 from tidelock.store.lookup.key_numbers import Numbering
-from tidelock.store.merge.rows.values import Mask
+from tidelock.store.tables.alike import Mask
 from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.pin_diff import PinDiff, PinRows
 

@@ -24,9 +24,9 @@ from tidelock.store.merge.rows.located import Located, start_of
 from tidelock.store.merge.rows.output import RowIds, Written
 from tidelock.store.merge.rows.row_merge import Keys, Overrides, RowMerge, Version
 from tidelock.store.merge.rows.sides import ROW, ById, ByKey, Shown, distinct, places_of
-from tidelock.store.merge.rows.values import Mask, same_rows
 from tidelock.store.merge.standings import BaseOf, Standing, open_bases
 from tidelock.store.parts import Parts
+from tidelock.store.tables.alike import Mask, same_rows
 from tidelock.store.tables.next_row_id import next_row_id
 
 

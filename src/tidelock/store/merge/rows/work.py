@@ -21,7 +21,7 @@ from tidelock.store.merge.rows.sides import (
     Touched,
     places_of,
 )
-from tidelock.store.merge.rows.values import Mask, same_rows
+from tidelock.store.tables.alike import Mask, same_rows
 
 if TYPE_CHECKING:
     from tidelock.store.merge.rows.row_merge import Overrides, RowMerge
