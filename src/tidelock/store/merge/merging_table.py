@@ -28,6 +28,7 @@ from tidelock.store.merge.rows.virtual_base import keys_of, virtual_base
 from tidelock.store.merge.rows.writer import RowCount, RowWriter
 from tidelock.store.merge.standings import BaseOf, Standing, open_bases, open_standing
 from tidelock.store.parts import Parts
+from tidelock.store.rows.defaults import Defaults
 from tidelock.store.schema.change import SchemaChange
 from tidelock.store.schema.defaults import DefaultValues
 from tidelock.store.staging.staged_table import StagedTable
@@ -63,6 +64,7 @@ class MergingTable:
     conflicts: Conflicts
     columns_elsewhere: Mapping[str, Mapping[int, int]]
     """For tables that it may refer to: columns of the source that have other ids at the target."""
+    values: DefaultValues
 
     @classmethod
     def open(
@@ -80,7 +82,10 @@ class MergingTable:
     ) -> MergingTable:
         here, there = open_standing(store, *source), open_standing(store, *target)
         known = open_bases(store, bases, states, there)
-        return cls(store, name, here, there, known, resolution, granularity, conflicts, columns)
+        values = DefaultValues(store.engine, store.clock.now)
+        return cls(
+            store, name, here, there, known, resolution, granularity, conflicts, columns, values
+        )
 
     def run(self, staged: StagedTable | None) -> Merged:
         """Merge; stage what follows, if there is something to stage it on."""
@@ -176,9 +181,15 @@ class MergingTable:
             checked = evaluator.check(dict(self.resolution.expressions))
             rows.resolution = replace(self.resolution, expressions=tuple(checked.items()))
             rows.compute = evaluator.compute
+        new = {one.column.name for one in columns.merged.columns if not any(one.bases)}
+        known = self._defaults(columns).values
+        rows.filled = Defaults({name: value for name, value in known.items() if name in new})
         rows.pruned_at_source = self._pruned(self.source, rows.source, here)
         rows.pruned_at_target = self._pruned(self.target, rows.target, there)
         return rows
+
+    def _defaults(self, columns: MergedColumns) -> Defaults:
+        return self.values.of(columns.schema, self.name)
 
     def _key(self, columns: MergedColumns) -> tuple[str, ...] | None:
         """The key by which rows are known: that of the base, if both sides have its columns."""
@@ -210,11 +221,9 @@ class MergingTable:
         staged: StagedTable | None,
         merged: Merged,
     ) -> None:
-        values = DefaultValues(self.store.engine, self.store.clock.now)
-        defaults = values.of(columns.schema, self.name)
         if staged is None:
             merged.counts = RowCount()
-            Completed(rows, columns, merged.counts, defaults).run()
+            Completed(rows, columns, merged.counts, self._defaults(columns)).run()
             return
         # What is required now may be missing until the rows of both sides are there.
         relaxed = columns.relaxed
@@ -222,7 +231,7 @@ class MergingTable:
             staged.add(SchemaChange(self.target.schema, relaxed))
         writer = RowWriter(files=self.store.files, dataset=staged.current(), schema=relaxed.arrow)
         with self.store.files.reading(self.target.state, self.source.state):
-            Completed(rows, columns, writer, defaults).run()
+            Completed(rows, columns, writer, self._defaults(columns)).run()
         merged.counts = writer
         operation = writer.operation()
         if operation is not None:

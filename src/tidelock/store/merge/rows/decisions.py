@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tidelock.model.conflicts import ConflictKind
 from tidelock.model.merges import Granularity, Resolution
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.tables.alike import Mask, same_values
 
 
@@ -73,13 +74,28 @@ class Decided:
 
 
 def decide_rows(
-    rows: Triples, columns: Sequence[str], granularity: Granularity, resolution: Resolution
+    rows: Triples,
+    columns: Sequence[str],
+    granularity: Granularity,
+    resolution: Resolution,
+    filled: Defaults = NO_DEFAULTS,
 ) -> Decided:
-    """What becomes of rows; `columns` are those that may differ, which leaves out the key."""
+    """What becomes of rows; `columns` are those that may differ, which leaves out the key.
+
+    `filled` are defaults of columns that came since the base: a row that got nothing but those was
+    not updated by anybody.
+    """
     nothing = np.zeros(len(rows), dtype=np.bool_)
     compared = {name: _Column.of(rows, name) for name in columns}
     here = _any([~one.source_same for one in compared.values()], nothing)
-    there = _any([~one.target_same for one in compared.values()], nothing)
+    updated_here = _any(
+        [~one.source_same & ~_is_filled(rows.source, n, filled) for n, one in compared.items()],
+        nothing,
+    )
+    updated_there = _any(
+        [~one.target_same & ~_is_filled(rows.target, n, filled) for n, one in compared.items()],
+        nothing,
+    )
     apart = _any([~one.sides_same for one in compared.values()], nothing)
     in_base = rows.in_base & ~rows.unknown
     every = in_base & rows.in_source & rows.in_target
@@ -91,15 +107,15 @@ def decide_rows(
     }
     update = _any(conflicts.values(), nothing)
     if granularity == "row":
-        update = every & here & there & apart
+        update = every & updated_here & updated_there & apart
         conflicts = {name: update & ~one.sides_same for name, one in compared.items()}
     insert = ~rows.in_base & ~rows.unknown & both & apart
     doubtful = rows.unknown & both & apart
     for name, one in compared.items():
         conflicts[name] = conflicts[name] | ((insert | doubtful) & ~one.sides_same)
     alone = rows.in_source ^ rows.in_target
-    deletion = (in_base & rows.in_source & ~rows.in_target & here) | (
-        in_base & ~rows.in_source & rows.in_target & there
+    deletion = (in_base & rows.in_source & ~rows.in_target & updated_here) | (
+        in_base & ~rows.in_source & rows.in_target & updated_there
     )
     deletion |= rows.unknown & alone
 
@@ -111,7 +127,7 @@ def decide_rows(
     anew = ~rows.in_base & ~rows.unknown & rows.in_source & ~rows.in_target
     decided = Decided(
         write=(every & here & apart) | anew,
-        delete=in_base & ~rows.in_source & rows.in_target & ~there,
+        delete=in_base & ~rows.in_source & rows.in_target & ~updated_there,
         from_source={name: (every & ~one.source_same) | anew for name, one in compared.items()},
         conflicts=conflicts,
         kinds=kinds,
@@ -143,6 +159,18 @@ class _Column:
         return cls(
             same_values(base, source), same_values(base, target), same_values(source, target)
         )
+
+
+def _is_filled(rows: pa.Table, name: str, filled: Defaults) -> Mask:
+    """Which rows have the default of a column in it."""
+    if name not in filled:
+        return np.zeros(rows.num_rows, dtype=np.bool_)
+    values = rows.column(name)
+    if filled.values[name] is None:
+        # Each row got one of its own.
+        found: Mask = values.is_valid().to_numpy()
+        return found
+    return same_values(values, filled.column(name, values.type, rows.num_rows))
 
 
 def _resolve(decided: Decided, rows: Triples, resolution: Resolution, deletion: Mask) -> None:

@@ -34,6 +34,7 @@ from tidelock.store.merge.rows.sides import (
     rows_at_a_time,
 )
 from tidelock.store.merge.rows.work import Places, Work, parts
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.tables.alike import Mask, same_rows
 from tidelock.store.tables.deletions import ReadBytes
 from tidelock.store.tables.fragments import Dataset
@@ -82,6 +83,8 @@ class RowMerge:
     overrides: Overrides | None = None
     pruned_at_source: Pruned | None = None
     pruned_at_target: Pruned | None = None
+    filled: Defaults = NO_DEFAULTS
+    """Of columns that came since the base."""
     resolved: int = 0
 
     # What each side touched

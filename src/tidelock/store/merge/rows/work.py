@@ -112,7 +112,9 @@ class Work:
         """Rows that both sides touched."""
         merge = self.merge
         rows = self._triples(chosen)
-        decided = decide_rows(rows, merge.compared, merge.granularity, merge.resolution)
+        decided = decide_rows(
+            rows, merge.compared, merge.granularity, merge.resolution, merge.filled
+        )
         for name in merge.source_keys.names:
             if name in rows.source.column_names:
                 decided.from_source[name] = ~rows.in_target
