@@ -1,4 +1,4 @@
-"""A small shop, end to end: commits, a branch, a Spark query, views, a crash, deliveries.
+"""A small shop, end to end: commits, rules, a query, views, a branch, a crash, deliveries.
 
 Run it with `make demo`. Everything it prints was read back from the lake, which stays where the
 last lines say, until the demo is run again or `make clean`.
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tidelock
-from tidelock.errors import CommitConflict, JavaMissing, TidelockError
+from tidelock.errors import CommitConflict, JavaMissing, MergeConflict, RuleBroken, TidelockError
 
 console = Console(width=min(Console().width, 80), highlight=False)
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "demo"
@@ -129,15 +129,19 @@ def conflict(lake: tidelock.Lake) -> None:
     console.print("lake.run(...) retried it on the newest snapshot.")
 
 
-def branch(lake: tidelock.Lake) -> None:
-    title(4, "A branch costs nothing until it is written")
-    lake.create_branch("experiment")
-    with lake.transaction("drop the north", branch="experiment") as tx:
-        tx.delete("customers", where="region = 'north'")
-    for name in ("main", "experiment"):
-        console.print(f"{name}:", lake.snapshot(name).table("customers").count(), "customers")
+def rules(lake: tidelock.Lake) -> None:
+    title(4, "Rules: what must hold of rows, whoever writes them")
+    lake.alter_table(
+        "orders", "ADD FOREIGN KEY (customer_id) REFERENCES customers", "ADD CHECK (amount >= 0)"
+    )
+    console.print(str(lake.schema("orders")), markup=False)
+    for row in ({"id": 50, "customer_id": 99}, {"id": 50, "customer_id": 1, "amount": -5}):
+        try:
+            lake.run(lambda tx, row=row: tx.append("orders", [row]))
+        except RuleBroken as error:
+            console.print(f"[yellow]{error.condition}[/]: {error}")
     then = lake.snapshot(version=3)
-    console.print("and version 3 still shows", then.table("orders").count(), "orders")
+    console.print("Version 3 still shows", then.table("orders").count(), "orders, without rules.")
 
 
 def query(lake: tidelock.Lake) -> None:
@@ -194,6 +198,44 @@ def streams(lake: tidelock.Lake) -> None:
     show_refresh(lake)
 
 
+def new_column(lake: tidelock.Lake) -> None:
+    title(7, "A column that comes under live views")
+    lake.alter_table("orders", "ADD COLUMN channel STRING DEFAULT 'shop'")
+    web = {"id": 102, "customer_id": 3, "amount": Decimal(25), "channel": "web"}
+    lake.run(lambda tx: tx.append("orders", [web]))
+    try:
+        show_refresh(lake)
+    except JavaMissing:
+        console.print("Without Java the views stay as they are.")
+    show(
+        lake.table("orders").to_arrow(columns=["id", "amount", "channel"], filter="id >= 9"),
+        "orders",
+    )
+
+
+def branch(lake: tidelock.Lake) -> None:
+    title(8, "A branch of the whole pipeline: changed, compared, merged")
+    lake.create_branch("discount")
+    with lake.transaction("a tenth off", branch="discount") as tx:
+        tx.update("orders", {"amount": "amount * 0.9"}, where="customer_id = 1")
+    with_spark = lake.table("shares").count() > 0
+    if with_spark:
+        lake.refresh(branch="discount")
+    console.print(lake.diff("main", "discount").to_text(), markup=False)
+
+    console.print("Meanwhile, on main, order 3 gets another price:")
+    lake.run(lambda tx: tx.update("orders", {"amount": "1"}, where="id = 3"))
+    try:
+        lake.merge("discount")
+    except MergeConflict as error:
+        console.print(f"[yellow]{error.condition}[/]: {error}")
+    console.print("The branch is to win, and the views move in the same commit:")
+    done = lake.merge(
+        "discount", on_conflict={"orders": "source"}, refresh=with_spark, delete_branch=True
+    )
+    console.print(done.to_text(), markup=False)
+
+
 CRASHING_WRITER = """
 import sys, pyarrow as pa, tidelock
 lake = tidelock.open(sys.argv[1], actor="night-job")
@@ -208,7 +250,7 @@ with lake.transaction(message="nightly load") as tx:
 
 
 def crash(lake: tidelock.Lake, path: Path) -> tidelock.Lake:
-    title(7, "kill -9 in the middle of a load")
+    title(9, "kill -9 in the middle of a load")
     before = lake.snapshot().table("orders").count()
     for moment, failpoint, loaded in (
         ("while it stages rows", "table.before_commit", 0),
@@ -237,7 +279,7 @@ def crash(lake: tidelock.Lake, path: Path) -> tidelock.Lake:
 
 
 def sinks(lake: tidelock.Lake, folder: Path) -> None:
-    title(8, "Sinks: views delivered once, to files and to a receiver that dies")
+    title(10, "Sinks: views delivered once, to files and to a receiver that dies")
     with_spark = lake.table("shares").count() > 0
     # Without Java the views are empty, and the table that they read does as well.
     files, posted = ("overview", "shares") if with_spark else ("customers", "orders")
@@ -300,7 +342,7 @@ def show_sinks(lake: tidelock.Lake) -> None:
 def say_goodbye(path: Path, with_spark: bool) -> None:
     """Where everything is, and what to try with it."""
     here = Path(os.path.relpath(path))
-    title(10, "Your turn")
+    title(12, "Your turn")
     console.print(f"The lake is {here}. Look around in it:", soft_wrap=True, markup=False)
     program = Path(os.path.relpath(Path(sys.executable).parent / "tidelock"))
     rows = 'sql "SELECT * FROM overview"' if with_spark else "table show orders --rows 5"
@@ -316,11 +358,11 @@ def main() -> int:
     path = FOLDER / "shop.lake"
     try:
         lake = tidelock.open(path, create=True, actor="demo")
-        for step in (load, change, conflict, branch, query, streams):
+        for step in (load, change, conflict, rules, query, streams, new_column, branch):
             step(lake)
         lake = crash(lake, path)
         sinks(lake, FOLDER)
-        title(9, "What happened")
+        title(11, "What happened")
         show_log(lake, limit=8)
         swept = lake.collect_garbage(older_than=0, dry_run=True)
         console.print(f"garbage collection would remove {swept.files} files")

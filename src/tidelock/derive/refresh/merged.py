@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from tidelock.derive.catalog import Catalog
 from tidelock.derive.graph.due import suspension
-from tidelock.derive.refresh.attempts import Attempt
 from tidelock.derive.refresh.unit import MemberFailed, Members, is_current
 from tidelock.derive.stream import Stream
 from tidelock.model.commit import Tables, TableState
@@ -52,7 +51,7 @@ def refresh_merged(
             attempts = members.stage(unit.members)
         except MemberFailed as error:
             raise (error.__cause__ or error) from error
-        done.update({one.table: _told(one) for one in attempts})
+        done.update({one.table: one.reason for one in attempts})
     return _reported(report, done, held_back)
 
 
@@ -82,10 +81,6 @@ def _follows(stream: Stream, concerned: set[str]) -> bool:
 
 def _reads_any(streams: list[Stream], done: Mapping[str, str]) -> bool:
     return any(one.name in done for stream in streams for one in stream.reads)
-
-
-def _told(attempt: Attempt) -> str:
-    return f"{attempt.action}: {attempt.reason}"
 
 
 def _reported(report: Merge, done: Mapping[str, str], held_back: Mapping[str, str]) -> Merge:

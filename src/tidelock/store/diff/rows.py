@@ -19,7 +19,7 @@ from tidelock.model.renumbering import Ids
 from tidelock.store.diff.columns import PairedColumns
 from tidelock.store.diff.matching import ById, ByKey, Matched, Matching, match_rows, parts
 from tidelock.store.merge.rows.sides import rows_at_a_time
-from tidelock.store.merge.rows.values import Mask, same_values
+from tidelock.store.tables.alike import Mask, same_values
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.pin_diff import PinDiff, PinRows
 
