@@ -14,19 +14,17 @@ makes a conflict.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
+from tidelock.model.column_merge import Decisions, Group, merged_column, told_column
 from tidelock.model.conflicts import Conflict
 from tidelock.model.merges import Side
 from tidelock.model.names import fold
 from tidelock.model.rules import Rule
 from tidelock.model.schema import NEW, Column, TableSchema
 from tidelock.model.sql.trees import rename_column
-from tidelock.model.types import spell_type, type_name
-from tidelock.model.widening import is_widening
 
-T = TypeVar("T")
 _TEMPORARY = "__tidelock_relabelled_"
 
 
@@ -74,70 +72,6 @@ class SchemaMerge:
         )
 
 
-@dataclass
-class _Group:
-    """One column, as each side has it."""
-
-    bases: list[Column | None]
-    source: Column | None = None
-    target: Column | None = None
-
-    @property
-    def name(self) -> str:
-        found = next(one for one in (self.target, self.source, *self.bases) if one is not None)
-        return found.name
-
-
-@dataclass
-class _Decisions:
-    """Takes what follows, and notes what cannot be decided."""
-
-    table: str
-    prefer: Side | None
-    kept: frozenset[str] = frozenset()
-    """Columns that stay though one side dropped them, by what the other side calls them."""
-    conflicts: list[Conflict] = field(default_factory=list)
-    resolved: int = 0
-    comparable: bool = True
-
-    def take(
-        self,
-        bases: Sequence[T],
-        source: T,
-        target: T,
-        what: str,
-        columns: tuple[str, ...] = (),
-        tell: Callable[[Any], object] = str,
-    ) -> T:
-        if source == target:
-            return source
-        new_here, new_there = source not in bases, target not in bases
-        if new_here != new_there:
-            return source if new_here else target
-        why = f"{what}: {tell(source)} at the source, {tell(target)} at the target"
-        told = {what: tell(source)}, {what: tell(target)}
-        base = {what: tell(bases[0])} if len(bases) == 1 else None
-        self.refuse(why, columns, base, *told)
-        return source if self.prefer == "source" else target
-
-    def refuse(
-        self,
-        why: str,
-        columns: tuple[str, ...],
-        base: Mapping[str, object] | None = None,
-        source: Mapping[str, object] | None = None,
-        target: Mapping[str, object] | None = None,
-        *,
-        resolvable: bool = True,
-    ) -> None:
-        if self.prefer is not None and resolvable:
-            self.resolved += 1
-            return
-        self.conflicts.append(
-            Conflict(self.table, "schema", None, base, source, target, columns, why)
-        )
-
-
 def merge_schemas(
     table: str,
     bases: Sequence[Seen],
@@ -148,13 +82,13 @@ def merge_schemas(
 ) -> SchemaMerge:
     """The schema that follows; `prefer` is the side that wins where both changed the same. `kept`
     are columns that stay though one side dropped them, by what the other side calls them."""
-    decisions = _Decisions(table, prefer, kept)
+    decisions = Decisions(table, prefer, kept)
     groups = _groups(bases, source, target)
     groups = _unite_new(groups)
-    found: list[tuple[_Group, Column]] = []
+    found: list[tuple[Group, Column]] = []
     dropped: list[tuple[str, Side]] = []
     for group in groups:
-        column = _merged(group, decisions, dropped)
+        column = merged_column(group, decisions, dropped)
         if column is not None:
             found.append((group, column))
     found = _without_clashes(found, decisions)
@@ -194,18 +128,18 @@ def merge_schemas(
     )
 
 
-def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> list[_Group]:
+def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> list[Group]:
     """Every column once, in the order in which a side first has it: target, source, bases."""
-    by_source: dict[int, _Group] = {}
-    by_target: dict[int, _Group] = {}
-    groups: list[_Group] = []
+    by_source: dict[int, Group] = {}
+    by_target: dict[int, Group] = {}
+    groups: list[Group] = []
     for number, seen in enumerate(bases):
         for column in seen.schema.columns:
             here, there = seen.source.get(column.id), seen.target.get(column.id)
             group = by_source.get(-1 if here is None else here)
             group = group or by_target.get(-1 if there is None else there)
             if group is None:
-                group = _Group([None] * len(bases))
+                group = Group([None] * len(bases))
                 groups.append(group)
             group.bases[number] = column
             if here is not None and source.with_id(here) is not None:
@@ -216,14 +150,14 @@ def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> 
                 by_target[there] = group
     for column in target.columns:
         if column.id not in by_target:
-            groups.append(_Group([None] * len(bases), target=column))
+            groups.append(Group([None] * len(bases), target=column))
     for column in source.columns:
         if column.id not in by_source:
-            groups.append(_Group([None] * len(bases), source=column))
+            groups.append(Group([None] * len(bases), source=column))
     return groups
 
 
-def _unite_new(groups: list[_Group]) -> list[_Group]:
+def _unite_new(groups: list[Group]) -> list[Group]:
     """Columns of one name that both sides added: one, if they are alike."""
     added = {
         fold(group.source.name): group
@@ -250,97 +184,11 @@ def _alike(one: Column | None, other: Column | None) -> bool:
     )
 
 
-def _merged(group: _Group, decisions: _Decisions, dropped: list[tuple[str, Side]]) -> Column | None:
-    """The column that follows from one group; None if it is dropped."""
-    source, target = group.source, group.target
-    if not any(group.bases):
-        if source is not None and target is not None:
-            return target
-        return target if source is None else replace(source, id=NEW)
-    if source is None and target is None:
-        return None
-    if source is None or target is None:
-        return _dropped_on_one_side(group, decisions, dropped)
-    bases = [one for one in group.bases if one is not None]
-    name = (group.name,)
-    attributes: dict[str, Any] = {
-        "name": decisions.take(
-            [one.name for one in bases], source.name, target.name, "the name of a column", name
-        ),
-        "type": _type(bases, source, target, decisions),
-    }
-    for attribute, what in (
-        ("nullable", f"whether {group.name!r} may be NULL"),
-        ("default", f"the default of {group.name!r}"),
-        ("comment", f"the comment of {group.name!r}"),
-    ):
-        known = [getattr(one, attribute) for one in bases]
-        mine, other = getattr(source, attribute), getattr(target, attribute)
-        attributes[attribute] = decisions.take(known, mine, other, what, name)
-    return replace(target, **attributes)
-
-
-def _type(bases: list[Column], source: Column, target: Column, decisions: _Decisions) -> Any:
-    known = [one.type for one in bases]
-    if source.type not in known and target.type not in known:
-        if is_widening(source.type, target.type):
-            return target.type
-        if is_widening(target.type, source.type):
-            return source.type
-    what = f"the type of {target.name!r}"
-    before = len(decisions.conflicts)
-    chosen = decisions.take(known, source.type, target.type, what, (target.name,), type_name)
-    decisions.comparable &= len(decisions.conflicts) == before
-    return chosen
-
-
-def _dropped_on_one_side(
-    group: _Group, decisions: _Decisions, dropped: list[tuple[str, Side]]
-) -> Column | None:
-    left = group.source or group.target
-    assert left is not None
-    side: Side = "source" if group.source is None else "target"
-    other = "target" if side == "source" else "source"
-    bases = [one for one in group.bases if one is not None]
-    if any(_same_column(one, left) for one in bases):
-        if left.name in decisions.kept and side == "source":
-            return left
-        dropped.append((left.name, side))
-        return None
-    old, new = _told(bases[0]), _told(left)
-    decisions.refuse(
-        f"column {left.name!r} was dropped at the {side} and altered at the {other}",
-        (left.name,),
-        old,
-        None if side == "source" else new,
-        None if side == "target" else new,
-        # Its values are not at the target any more.
-        resolvable=not (side == "target" and decisions.prefer == "source"),
-    )
-    if decisions.prefer == side:
-        dropped.append((left.name, side))
-        return None
-    return left if side == "source" else replace(left, id=NEW)
-
-
-def _same_column(one: Column, other: Column) -> bool:
-    return replace(one, id=other.id) == other and one.default == other.default
-
-
-def _told(column: Column) -> dict[str, object]:
-    return {
-        "name": column.name,
-        "type": spell_type(column.type),
-        "nullable": column.nullable,
-        "default": column.default,
-    }
-
-
 def _without_clashes(
-    kept: list[tuple[_Group, Column]], decisions: _Decisions
-) -> list[tuple[_Group, Column]]:
+    kept: list[tuple[Group, Column]], decisions: Decisions
+) -> list[tuple[Group, Column]]:
     """Two columns that would have one name: each from another side."""
-    by_name: dict[str, tuple[_Group, Column]] = {}
+    by_name: dict[str, tuple[Group, Column]] = {}
     for group, column in kept:
         earlier = by_name.get(fold(column.name))
         if earlier is None:
@@ -352,8 +200,8 @@ def _without_clashes(
             f"two columns would be called {column.name!r}, one from each side",
             (column.name,),
             None,
-            _told(mine[1]),
-            _told(other[1]),
+            told_column(mine[1]),
+            told_column(other[1]),
         )
         by_name[fold(column.name)] = mine if decisions.prefer == "source" else other
     chosen = {id(group) for group, _ in by_name.values()}
@@ -361,11 +209,11 @@ def _without_clashes(
 
 
 def _in_order(
-    kept: list[tuple[_Group, Column]],
+    kept: list[tuple[Group, Column]],
     bases: Sequence[Seen],
     source: TableSchema,
     target: TableSchema,
-) -> list[tuple[_Group, Column]]:
+) -> list[tuple[Group, Column]]:
     by_source = {one[0].source.id: one for one in kept if one[0].source is not None}
     by_target = {one[0].target.id: one for one in kept if one[0].target is not None}
     here = [by_source[one.id] for one in source.columns if one.id in by_source]
@@ -374,7 +222,7 @@ def _in_order(
     if len(bases) == 1:
         places = {id(c): n for n, c in enumerate(bases[0].schema.columns)}
 
-        def is_moved(order: list[tuple[_Group, Column]]) -> bool:
+        def is_moved(order: list[tuple[Group, Column]]) -> bool:
             known = [places[id(g.bases[0])] for g, _ in order if g.bases[0] is not None]
             return known != sorted(known)
 
@@ -395,16 +243,16 @@ def _in_order(
 
 
 def _key(
-    groups: list[_Group],
+    groups: list[Group],
     bases: Sequence[Seen],
     source: TableSchema,
     target: TableSchema,
     labels: Mapping[int, str],
-    decisions: _Decisions,
+    decisions: Decisions,
 ) -> tuple[str, ...]:
     numbers = {id(group): number for number, group in enumerate(groups)}
 
-    def by_group(schema: TableSchema, of: Callable[[_Group], Column | None]) -> tuple[int, ...]:
+    def by_group(schema: TableSchema, of: Callable[[Group], Column | None]) -> tuple[int, ...]:
         owners = {found.id: numbers[id(g)] for g in groups if (found := of(g)) is not None}
         return tuple(owners[schema.column(name).id] for name in schema.key)
 
@@ -437,7 +285,7 @@ def _rules(
     bases: Sequence[Seen],
     source: TableSchema,
     target: TableSchema,
-    decisions: _Decisions,
+    decisions: Decisions,
 ) -> tuple[Rule, ...]:
     """Rules by their names, each as the merged columns call what it names. Columns that come from
     the source have no id yet: they are told by their place."""

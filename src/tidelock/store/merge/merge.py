@@ -434,9 +434,11 @@ def refuse_conflicts(merge: Merge) -> None:
         f"conflict{'' if total == 1 else 's'}. {tell_conflicts(merge.conflicts, counts)}. Nothing "
         "was written.",
         Advice(
-            "Look at error.conflicts, change one of the two branches, or say on_conflict='source', "
-            "'target' or, by table, an expression for each column.",
-            "Change one of the two branches, or say --on-conflict TABLE=source or TABLE=target.",
+            "Look at error.conflicts and change one of the two branches; or, where both changed "
+            "the same, say on_conflict='source', 'target' or, by table, SQL for each column. "
+            "What a rule forbids is settled on a branch alone.",
+            "Change one of the two branches; or, where both changed the same, say --on-conflict "
+            "TABLE=source or TABLE=target. What a rule forbids is settled on a branch alone.",
         ),
         source=merge.source,
         target=merge.target,
