@@ -236,8 +236,13 @@ class Diff:
     after: DiffPoint
     tables: tuple[TableDiff, ...]
     """Those that differ, by name."""
-    same: tuple[str, ...] = ()
-    """The names of those that do not."""
+    alike: tuple[TableDiff, ...] = ()
+    """Those that do not."""
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """The names of the tables that do not differ."""
+        return tuple(one.name for one in self.alike)
 
     def __bool__(self) -> bool:
         """Whether anything differs."""
@@ -245,14 +250,13 @@ class Diff:
 
     def table(self, name: str) -> TableDiff:
         """How a table differs that is called so after, or else was before."""
-        called = [one for one in self.tables if fold(one.name) == fold(name)]
+        every = [*self.tables, *self.alike]
+        called = [one for one in every if fold(one.name) == fold(name)]
         called.sort(key=lambda one: one.what == "dropped")
-        for one in called or [one for one in self.tables if fold(one.was or "") == fold(name)]:
+        for one in called or [one for one in every if fold(one.was or "") == fold(name)]:
             return one
-        known = [*(one.name for one in self.tables), *self.same]
         raise TableNotFound(
-            f"No table {name!r} differs between {self.before.told} and {self.after.told}. "
-            + ("It is the same." if fold(name) in map(fold, self.same) else suggest(name, known)),
+            f"No table {name!r} was compared. {suggest(name, [one.name for one in every])}",
             table=name,
         )
 

@@ -54,8 +54,8 @@ class DiffMethods:
         old, new = store.snapshot_at(*place), store.snapshot_at(*there)
         streams = StreamDiffs(self._catalog, old.states(), new.states())
         kinship = Kinship(store, Tip(*place, old.states()), Tip(*there, new.states()))
-        differing, same = Comparison(store, old, new, kinship, streams.of, examples).run(table)
-        return Diff(_point(name, old), _point(other, new), differing, same)
+        differing, alike = Comparison(store, old, new, kinship, streams.of, examples).run(table)
+        return Diff(_point(name, old), _point(other, new), differing, alike)
 
 
 def _point(name: str, snapshot: Snapshot) -> DiffPoint:

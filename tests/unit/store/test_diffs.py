@@ -54,6 +54,7 @@ def test_states_are_compared_and_not_what_was_done(shop: Lake) -> None:
     diff = shop.diff("main", "dev")
     assert not diff
     assert diff.same == ("keyed", "plain")
+    assert diff.table("keyed").rows().read_all().num_rows == 0
     assert "no difference" in repr(diff)
 
 

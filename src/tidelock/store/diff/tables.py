@@ -39,9 +39,8 @@ class Comparison:
     streams: Streams
     examples: int | None
 
-    def run(self, table: str | None) -> tuple[tuple[TableDiff, ...], tuple[str, ...]]:
-        """The tables that differ, and the names of those that do not; of all, or of the tables of
-        one name."""
+    def run(self, table: str | None) -> tuple[tuple[TableDiff, ...], tuple[TableDiff, ...]]:
+        """The tables that differ, and those that do not; of all, or of the tables of one name."""
         pairs = self._pairs()
         if table is not None:
             pairs = [
@@ -52,7 +51,7 @@ class Comparison:
         found = [self._diff(*pair) for pair in pairs]
         return (
             tuple(one for one in found if one.differs),
-            tuple(one.name for one in found if not one.differs),
+            tuple(one for one in found if not one.differs),
         )
 
     def _pairs(self) -> list[TablePair]:
