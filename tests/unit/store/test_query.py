@@ -98,6 +98,18 @@ def test_a_name_that_the_query_defines_covers_the_table_where_sql_says_so(
 @pytest.mark.parametrize(
     "text",
     [
+        "FROM orders |> DROP status |> SET amount = amount + 1",
+        "SELECT update, o.delete AS drop, `merge` FROM orders o UNION TABLE orders",
+        "SELECT * FROM (SELECT id insert FROM orders) UNION TABLE orders",
+    ],
+)
+def test_words_of_changes_are_names_and_steps_where_no_statement_begins(text: str) -> None:
+    assert list(reads(text)) == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "DROP TABLE orders",
         "INSERT INTO orders SELECT * FROM orders",
         "WITH q AS (SELECT 1) INSERT INTO orders SELECT * FROM q",

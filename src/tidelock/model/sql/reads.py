@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -38,8 +39,12 @@ _BEGINNINGS = (
     TokenType.TABLE,
     TokenType.L_PAREN,
 )
-# In a text that is not understood these words are taken for what they look like.
+# In a text that is not understood these words are taken for what they look like, but for where no
+# statement can begin.
 _CHANGING_WORDS = frozenset({"insert", "update", "delete", "merge", "create", "drop", "alter"})
+_NO_STATEMENT_AFTER = frozenset(
+    {TokenType.DOT, TokenType.ALIAS, TokenType.SELECT, TokenType.COMMA, TokenType.PIPE_GT}
+)
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,14 @@ def _parse(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
 
 
 def _refuse_changes(tokens: Sequence[Token]) -> None:
-    for token in tokens:
-        if token.token_type is not TokenType.STRING and fold(token.text) in _CHANGING_WORDS:
+    depth = 0
+    for before, token in pairwise(tokens):
+        depth += (before.token_type is TokenType.L_PAREN) - (before.token_type is TokenType.R_PAREN)
+        if depth or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            continue
+        if before.token_type in _NO_STATEMENT_AFTER:
+            continue
+        if fold(token.text) in _CHANGING_WORDS:
             raise _invalid(
                 token.text, f"{token.text.upper()} changes something, and only queries can be run"
             )
