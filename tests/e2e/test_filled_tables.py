@@ -86,6 +86,22 @@ SUBQUERIES = [
     "(SELECT a FROM three)) SELECT x.a, y.b FROM c x JOIN c y ON x.a = y.a JOIN c z ON y.b = z.b "
     "JOIN c w ON z.a = w.a",
 ]
+# EXISTS and IN inside of other conditions, and over an aggregate of everything.
+ANSWERS = [
+    "SELECT a, b FROM ab WHERE b = 3 OR a NOT IN (SELECT a FROM cd WHERE b IS NOT NULL)",
+    "SELECT a, b FROM ab WHERE b = 2 OR a NOT IN (SELECT b FROM cd)",
+    "SELECT a, b FROM ab WHERE NOT (b = 3 OR a IN (SELECT b FROM cd WHERE cd.a > ab.a))",
+    "SELECT a, b FROM ab WHERE NOT (a NOT IN (SELECT b FROM cd) AND b NOT IN (SELECT a FROM cd))",
+    "SELECT a, b FROM ab WHERE a = 3 OR (a, b) NOT IN (SELECT b, a FROM cd)",
+    "SELECT a FROM ab WHERE EXISTS (SELECT max(b) FROM cd WHERE cd.a = ab.a)",
+    "SELECT a FROM ab WHERE NOT EXISTS (SELECT 1 FROM cd WHERE cd.a = ab.a HAVING count(*) > 1)",
+    "SELECT a FROM ab WHERE a IN (SELECT 2 FROM cd WHERE cd.a = ab.a HAVING count(*) = 1)",
+    "SELECT a FROM ab WHERE a NOT IN (SELECT max(b) AS m FROM cd WHERE cd.a < ab.a HAVING m < 5)",
+    "SELECT a FROM ab WHERE 2 IN (SELECT count(*) FROM cd WHERE cd.a = ab.a) OR b IN "
+    "(SELECT count(b) FROM cd WHERE cd.a = ab.b)",
+    "SELECT a, (SELECT max(b) FROM cd WHERE cd.a = ab.a HAVING count(*) > 1) AS m FROM ab",
+    "SELECT a, EXISTS (SELECT 1 FROM cd HAVING count(*) > 3) AS x FROM ab",
+]
 NAMES = [
     "SELECT all, l FROM names",
     "SELECT count(all) AS n, count(distinct) AS m FROM names",
@@ -166,8 +182,8 @@ def walk_through(lake: Lake, action: str) -> None:
 
 @pytest.mark.parametrize(
     "queries",
-    [JOINS, SUBQUERIES, NAMES, BINDING],
-    ids=["joins", "subqueries", "names", "binding"],
+    [JOINS, SUBQUERIES, ANSWERS, NAMES, BINDING],
+    ids=["joins", "subqueries", "answers", "names", "binding"],
 )
 def test_views_over_filled_tables_are_kept_by_delta(lake: Lake, queries: list[str]) -> None:
     for number, query in enumerate(queries):

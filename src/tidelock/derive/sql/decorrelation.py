@@ -68,8 +68,8 @@ def not_in(
         return partners(planning, relation, inner, equalities, negated=True)
     if inner.correlated or len(equalities) > 1:
         # A row that may be equal, because NULL may be anything, counts as one that is.
-        perhaps = [_perhaps(one) for one in equalities]
-        return partners(planning, relation, inner, perhaps, negated=True)
+        maybe = [perhaps(one) for one in equalities]
+        return partners(planning, relation, inner, maybe, negated=True)
     (equality,) = equalities
     operator, (value,) = with_columns(planning, relation.operator, [equality.this])
     without = partners(
@@ -85,7 +85,8 @@ def not_in(
     return relation.over(filtered(Join(without.operator, answers), [condition]))
 
 
-def _perhaps(equality: exp.EQ) -> exp.Expr:
+def perhaps(equality: exp.EQ) -> exp.Expr:
+    """Whether the two may be equal: true also where that is unknown."""
     truth = exp.Boolean(this=True)
     return exp.Anonymous(this="coalesce", expressions=[equality.copy(), truth])
 
@@ -127,11 +128,11 @@ def _no_nulls(
 
 
 def exists(
-    planning: Planning, relation: Relation, inner: Inner, more: Sequence[exp.EQ]
+    planning: Planning, relation: Relation, inner: Inner, more: Sequence[exp.Expr]
 ) -> tuple[Relation, exp.Expr]:
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     counted = Inner(inner.relation, (count,), (*inner.correlated, *more))
-    relation, value = aggregated(planning, relation, counted)
+    relation, (value,) = aggregated(planning, relation, counted)
     return relation, exp.GT(this=value, expression=exp.Literal.number(0))
 
 
@@ -149,7 +150,9 @@ def single(
     operator = rows.operator
     if not is_row_at_most(operator, planning):
         value = column(rows.visible[0].column)
-        return aggregated(planning, relation, Inner(rows, (_only_row(value, distinct),), ()))
+        only = Inner(rows, (_only_row(value, distinct),), ())
+        relation, (found,) = aggregated(planning, relation, only)
+        return relation, found
     joined: Join | OuterJoin = (
         Join(relation.operator, operator)
         if is_one_row(operator)
@@ -184,7 +187,10 @@ def looked_up(
     given = {two.name for _, two, _ in pairs or [] if isinstance(two, exp.Column)}
     if not any(key <= given for key in keys(inner.relation.operator, planning)):
         only = tuple(_only_row(one, distinct) for one in inner.output)
-        return aggregated(planning, relation, Inner(inner.relation, only, inner.correlated))
+        relation, (value,) = aggregated(
+            planning, relation, Inner(inner.relation, only, inner.correlated)
+        )
+        return relation, value
     operator, (name,) = with_columns(planning, inner.relation.operator, inner.output)
     # A row that is not there gives NULL, whatever the value is computed from.
     copy = planning.fresh(planning.types.get(name))
@@ -194,13 +200,16 @@ def looked_up(
     return relation.over(joined), column(copy)
 
 
-def aggregated(planning: Planning, relation: Relation, inner: Inner) -> tuple[Relation, exp.Expr]:
-    """Join an aggregate of the inner rows; gives the value, as a tree over the relation."""
+def aggregated(
+    planning: Planning, relation: Relation, inner: Inner
+) -> tuple[Relation, list[exp.Expr]]:
+    """Join aggregates of the inner rows; gives their values, as trees over the relation."""
     if not inner.correlated:
-        result, (value,) = aggregate(planning, inner.relation, Grouping(()), inner.output)
-        check_local(planning, value, relation.operator, result.operator)
+        result, values = aggregate(planning, inner.relation, Grouping(()), inner.output)
+        for one in values:
+            check_local(planning, one, relation.operator, result.operator)
         joined = Join(relation.operator, result.operator)
-        return relation.over(joined), value
+        return relation.over(joined), values
     pairs = _pairs(planning, relation, inner)
     if pairs is None:
         rows, equal = _by_values(planning, relation, inner)
@@ -214,15 +223,16 @@ def aggregated(planning: Planning, relation: Relation, inner: Inner) -> tuple[Re
             for (one, _, equal_nulls), name in zip(pairs, names, strict=True)
         ]
     groups = [one.expression.name for one in equal]
-    result, (value,) = aggregate(planning, rows, Grouping(()), inner.output, extra=groups)
+    result, values = aggregate(planning, rows, Grouping(()), inner.output, extra=groups)
     assert isinstance(result.operator, Aggregate)
-    value = substitute(value, _of_nothing(planning, result.operator, inner))
-    for one in (value, *equal):
+    nothing = _of_nothing(planning, result.operator, inner)
+    values = [substitute(value, nothing) for value in values]
+    for one in (*values, *equal):
         check_local(planning, one, relation.operator, result.operator)
     joined_left = OuterJoin(
         relation.operator, result.operator, "left", condition=conjunction(equal)
     )
-    return relation.over(joined_left), value
+    return relation.over(joined_left), values
 
 
 def _of_nothing(planning: Planning, operator: Aggregate, inner: Inner) -> dict[str, exp.Expr]:

@@ -7,8 +7,10 @@
     an aggregate                 join with the one row of it
     an aggregate that reads      left join with one row for each of these values; a count that
     columns of the query around  finds nothing there is 0 and not NULL
-    EXISTS or IN inside of       as a count that is greater than 0
-    another condition
+    EXISTS or IN inside of       as a count that is greater than 0; under a NOT of those that may
+    another condition            be equal, for what is unknown is not true there either
+    EXISTS or IN of an           as its HAVING, and as a comparison with its one row
+    aggregate of everything
 
     a value of one row           as the greatest of one; several rows stop the query
     groups that read columns     grouped by these columns as well, which must be equal to something
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -35,13 +38,15 @@ from tidelock.derive.sql.decorrelation import (
     not_in,
     not_one_column,
     partners,
+    perhaps,
     single,
 )
 from tidelock.derive.sql.from_clause import plan_from, with_ctes
 from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
 from tidelock.derive.sql.selections import item_tree, select_items
 from tidelock.errors import InvalidExpression
-from tidelock.model.sql.predicates import conjuncts, has_query
+from tidelock.model.names import fold
+from tidelock.model.sql.predicates import all_of, conjuncts, has_query
 from tidelock.model.sql.trees import (
     bare,
     column,
@@ -130,12 +135,12 @@ class _Subqueries:
     def keep(self, relation: Relation, tree: exp.Expr) -> Relation:
         negated = isinstance(tree, exp.Not)
         test = bare(tree.this) if negated else tree
-        if isinstance(test, exp.Exists):
-            inner = self._inner(test.this, relation, with_output=False)
-            return partners(self.planning, relation, inner, [], negated=negated)
-        if isinstance(test, exp.In) and test.args.get("query") is not None:
-            if self._is_one_value(test.args["query"]):
-                return self._compare(relation, test, negated=negated)
+        query = _query_of(test)
+        if query is not None and self._of_everything(query) is None:
+            if isinstance(test, exp.Exists):
+                inner = self._inner(query, relation, with_output=False)
+                return partners(self.planning, relation, inner, [], negated=negated)
+            assert isinstance(test, exp.In)
             inner, equalities = self._in(relation, test)
             if negated:
                 return not_in(self.planning, relation, inner, equalities)
@@ -145,45 +150,39 @@ class _Subqueries:
             filtered(relation.operator, conjuncts(changed)), relation.visible, relation.hidden
         )
 
-    def _is_one_value(self, query: exp.Expr) -> bool:
-        """Whether the subquery of an IN is an aggregate of everything: one row, even of none."""
-        select, _ = _plain(self.planning, query, self.ctes)
-        return (
-            select is not None
-            and len(select.expressions) == 1
-            and has_aggregate(select.expressions[0])
-        )
-
-    def _compare(self, relation: Relation, test: exp.In, *, negated: bool) -> Relation:
-        """`x IN` one value as `x =` it."""
-        value = test.args["query"]
-        subquery = value if isinstance(value, exp.Subquery) else exp.Subquery(this=value.copy())
-        check_local(self.planning, test.this, relation.operator)
-        result, scalar = self._scalar(relation, subquery)
-        compared: exp.Expr = exp.EQ(this=test.this.copy(), expression=scalar)
-        if negated:
-            compared = exp.Not(this=exp.Paren(this=compared))
-        return result.over(filtered(result.operator, [compared]))
+    def _of_everything(self, query: exp.Expr) -> tuple[exp.Select, Ctes] | None:
+        """The SELECT that makes one row of all rows, even of none; HAVING may take that away."""
+        select, ctes = _plain(self.planning, query, self.ctes, "having")
+        if select is None:
+            return None
+        if select.args.get("having") is None and not any(map(has_aggregate, select.expressions)):
+            return None
+        return select, ctes
 
     def _in(self, relation: Relation, test: exp.In) -> tuple[Inner, list[exp.EQ]]:
         """The rows of the subquery of an IN, and the equalities that it asks for."""
         inner = self._inner(test.args["query"], relation, with_output=True)
+        return inner, self._equalities(relation, test, inner.output)
+
+    def _equalities(
+        self, relation: Relation, test: exp.In, output: Sequence[exp.Expr]
+    ) -> list[exp.EQ]:
         value = bare(test.this)
         values = value.expressions if isinstance(value, exp.Tuple) else [value]
-        if len(values) != len(inner.output):
+        if len(values) != len(output):
             raise self.planning.error(
                 InvalidExpression,
                 test,
-                f"{len(values)} values are looked for among {len(inner.output)} columns. "
+                f"{len(values)} values are looked for among {len(output)} columns. "
                 "Give as many columns as values.",
             )
         for one in values:
             check_local(self.planning, one, relation.operator)
             if has_query(one):
                 self.planning.refuse(one, "a subquery as a value of IN is not kept by delta")
-        return inner, [
+        return [
             exp.EQ(this=bare(one).copy(), expression=two.copy())
-            for one, two in zip(values, inner.output, strict=True)
+            for one, two in zip(values, output, strict=True)
         ]
 
     # Inside of another expression ------------------------------------------------------------
@@ -193,17 +192,18 @@ class _Subqueries:
     ) -> tuple[Relation, exp.Expr]:
         """Join every subquery of the tree. `only_truth`: false and unknown are as good."""
         found: list[tuple[exp.Expr, exp.Expr]] = []
+        answers: dict[exp.Expr, bool | None] = {}
         for node in outside_queries(tree):
+            asked = _query_of(node) is not None
+            wanted = _wanted(node, tree) if asked and only_truth else None
+            # One answer stands for all places where it is asked.
+            in_ = asked and isinstance(node, exp.In)
+            if in_ and answers.setdefault(node, wanted) is not wanted:
+                self._refuse_unknown(node)
             if any(node == original for original, _ in found):
                 continue
-            if isinstance(node, exp.Exists):
-                counted = self._inner(node.this, relation, with_output=False)
-                relation, value = exists(self.planning, relation, counted, [])
-            elif isinstance(node, exp.In) and node.args.get("query") is not None:
-                if not (only_truth and _is_positive(node, tree)):
-                    self.planning.refuse(node, "the answer of IN is used where NULL counts")
-                counted, equalities = self._in(relation, node)
-                relation, value = exists(self.planning, relation, counted, equalities)
+            if asked:
+                relation, value = self._test(relation, node, wanted)
             elif not isinstance(node, exp.Query) or _is_of_test(node):
                 continue
             elif isinstance(node, exp.Subquery) and not isinstance(
@@ -222,8 +222,78 @@ class _Subqueries:
 
         return relation, rewrite(tree, change)
 
+    def _refuse_unknown(self, node: exp.Expr) -> NoReturn:
+        # Spark itself takes unknown for false in some places.
+        self.planning.refuse(node, "the answer of IN is used where NULL counts")
+
+    def _test(
+        self, relation: Relation, node: exp.Expr, wanted: bool | None
+    ) -> tuple[Relation, exp.Expr]:
+        """The answer of EXISTS or IN. `wanted`: which answer makes the whole true, so that unknown
+        is as good as the other one; None if unknown is an answer of its own."""
+        query = _query_of(node)
+        assert query is not None
+        if isinstance(node, exp.In) and wanted is None:
+            self._refuse_unknown(node)
+        everything = self._of_everything(query)
+        if everything is not None:
+            return self._test_everything(relation, node, *everything)
+        if isinstance(node, exp.In):
+            inner, equalities = self._in(relation, node)
+            tests = equalities if wanted else [perhaps(one) for one in equalities]
+            return exists(self.planning, relation, inner, tests)
+        inner = self._inner(query, relation, with_output=False)
+        return exists(self.planning, relation, inner, [])
+
+    def _test_everything(
+        self, relation: Relation, node: exp.Expr, select: exp.Select, ctes: Ctes
+    ) -> tuple[Relation, exp.Expr]:
+        with_output = isinstance(node, exp.In)
+        scope = Scope(relation, self.outer)
+        inner = self._plan_inner(select, ctes, scope, with_output=with_output)
+        having = self._having(select, inner, scope)
+        output = tuple(_conditional(having, one) for one in inner.output)
+        asked = Inner(inner.relation, (*having, *output), inner.correlated)
+        if not asked.output:
+            return relation, exp.Boolean(this=True)
+        result, values = aggregated(self.planning, relation, asked)
+        there, given = values[: len(having)], values[len(having) :]
+        no = exp.Boolean(this=False)
+        answer: exp.Expr = exp.Boolean(this=True)
+        if there:
+            answer = exp.Anonymous(this="coalesce", expressions=[*there, no])
+        if isinstance(node, exp.In):
+            equalities = self._equalities(relation, node, [exp.Paren(this=one) for one in given])
+            equal = all_of(equalities)
+            answer = _conditional([answer], equal, no) if there else equal
+        return result, answer
+
+    def _having(self, select: exp.Select, inner: Inner, scope: Scope) -> list[exp.Expr]:
+        node = select.args.get("having")
+        if node is None:
+            return []
+        aliases = {
+            fold(one.alias): (translate(self.planning, one.this, Scope(inner.relation, scope)),)
+            for one in select.expressions
+            if isinstance(one, exp.Alias)
+        }
+        tree = translate(self.planning, node.this, Scope(inner.relation, scope, aliases))
+        if has_query(tree):
+            self.planning.refuse(node, "a subquery in the HAVING of a subquery")
+        return [tree]
+
     def _scalar(self, relation: Relation, node: exp.Subquery) -> tuple[Relation, exp.Expr]:
         scope = Scope(relation, self.outer)
+        everything = self._of_everything(node)
+        if everything is not None:
+            inner = self._plan_inner(*everything, scope, with_output=True)
+            if len(inner.output) != 1:
+                raise not_one_column(self.planning, node)
+            having = self._having(everything[0], inner, scope)
+            output = (_conditional(having, inner.output[0]),)
+            asked = Inner(inner.relation, output, inner.correlated)
+            relation, (value,) = aggregated(self.planning, relation, asked)
+            return relation, value
         select, ctes = _plain(self.planning, node, self.ctes)
         if select is None:
             rows = self.planning.plan_query(self.planning, node, self.ctes, scope)
@@ -231,8 +301,6 @@ class _Subqueries:
         inner = self._plan_inner(select, ctes, scope, with_output=True)
         if len(inner.output) != 1:
             raise not_one_column(self.planning, node)
-        if has_aggregate(inner.output[0]):
-            return aggregated(self.planning, relation, inner)
         distinct = select.args.get("distinct") is not None
         if inner.correlated:
             return looked_up(self.planning, relation, inner, distinct=distinct)
@@ -244,7 +312,7 @@ class _Subqueries:
         """The rows of a subquery that is only asked whether it has some."""
         scope = Scope(relation, self.outer)
         select, ctes = _plain(self.planning, node, self.ctes)
-        if select is not None and not any(has_aggregate(one) for one in select.expressions):
+        if select is not None:
             return self._plan_inner(select, ctes, scope, with_output=with_output)
         outward: list[exp.Expr] = []
         rows = self.planning.plan_query(self.planning, node, self.ctes, scope, outward)
@@ -273,14 +341,35 @@ def _is_of_test(node: exp.Query) -> bool:
     )
 
 
-def _is_positive(node: exp.Expr, tree: exp.Expr) -> bool:
-    """Whether the whole can only become true by the node being true, not by its being false."""
+def _query_of(node: exp.Expr) -> exp.Expr | None:
+    """The query of an EXISTS or an IN."""
+    query = None
+    if isinstance(node, exp.Exists | exp.In):
+        query = node.args.get("query" if isinstance(node, exp.In) else "this")
+    return query if isinstance(query, exp.Expr) else None
+
+
+def _wanted(node: exp.Expr, tree: exp.Expr) -> bool | None:
+    """Which answer of the node alone can make the whole true; None if unknown may as well."""
+    wanted = True
     while node is not tree:
         parent = node.parent
-        if not isinstance(parent, exp.And | exp.Or | exp.Paren):
-            return False
+        if isinstance(parent, exp.Not):
+            wanted = not wanted
+        elif not isinstance(parent, exp.And | exp.Or | exp.Paren):
+            return None
         node = parent
-    return True
+    return wanted
+
+
+def _conditional(
+    conditions: Sequence[exp.Expr], value: exp.Expr, otherwise: exp.Expr | None = None
+) -> exp.Expr:
+    """The value where the condition, if there is one, is true."""
+    for one in conditions:
+        case = exp.If(this=one.copy(), true=value.copy())
+        value = exp.Case(ifs=[case], default=otherwise)
+    return value
 
 
 # What leaves the rows of FROM and WHERE as they are, or their number.
@@ -290,11 +379,14 @@ _PLAIN_PARTS = frozenset(
 )
 
 
-def _plain(planning: Planning, node: exp.Expr, ctes: Ctes) -> tuple[exp.Select | None, Ctes]:
+def _plain(
+    planning: Planning, node: exp.Expr, ctes: Ctes, *more: str
+) -> tuple[exp.Select | None, Ctes]:
     """The SELECT of a subquery that only filters rows, or makes one of all; None for others."""
     while True:
         ctes = with_ctes(planning, node, ctes)
-        if any(value and part not in _PLAIN_PARTS for part, value in node.args.items()):
+        parts = {part for part, value in node.args.items() if value}
+        if not parts <= _PLAIN_PARTS.union(more):
             return None, ctes
         if not isinstance(node, exp.Subquery):
             break

@@ -39,9 +39,9 @@ OBSTACLES = {
     "SELECT id FROM customers LIMIT 1 + 1": "plain number",
     "SELECT kind, more FROM events LIMIT 3": "MAP",
     "SELECT id, customer IN (SELECT id FROM customers) AS known FROM orders": "NULL counts",
-    "SELECT id FROM orders WHERE amount > 3 OR customer NOT IN (SELECT id FROM customers)": (
-        "NULL counts"
-    ),
+    "SELECT id FROM orders WHERE (customer IN (SELECT id FROM customers)) IS NULL": "NULL counts",
+    "SELECT id FROM orders WHERE (customer IN (SELECT id FROM customers) AND amount > 1) "
+    "OR customer NOT IN (SELECT id FROM customers)": "NULL counts",
     "SELECT id FROM orders WHERE amount > ALL (SELECT id FROM customers)": "in this place",
     "SELECT id FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id "
     "AND EXISTS (SELECT 1 FROM events e WHERE e.value = c.id))": "query around",

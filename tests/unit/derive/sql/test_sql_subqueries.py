@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.derive.sql.outlines import shape, tree
 
-from tidelock.derive.algebra.operators import OuterJoin, Select, walk
+from tidelock.derive.algebra.operators import Join, OuterJoin, Select, walk
 
 
 def test_in_and_exists_are_semi_joins_on_their_equalities() -> None:
@@ -108,3 +108,26 @@ def test_exists_inside_of_another_condition_is_a_count() -> None:
     """
     assert shape(query)[1].strip() == "left join on 1"
     assert any("aggregate by 1: count" in line for line in shape(query))
+
+
+def test_exists_over_an_aggregate_of_everything_reads_nothing_without_having() -> None:
+    query = "SELECT id FROM customers c WHERE {} (SELECT max(id) FROM orders o WHERE o.id = c.id)"
+    assert shape(query.format("EXISTS")) == ["scan customers(id)"]
+    assert "  scan customers(id)" in shape(query.format("NOT EXISTS"))
+
+
+def test_having_of_an_aggregate_of_everything_is_a_measure_beside_its_value() -> None:
+    query = """
+    SELECT id FROM customers c WHERE id NOT IN (
+        SELECT max(o.customer) AS m FROM orders o WHERE o.customer = c.id HAVING m > count(*))
+    """
+    assert "    aggregate by 1: max, count" in shape(query)
+
+
+def test_in_below_a_not_asks_for_rows_that_may_be_equal() -> None:
+    query = "SELECT id FROM orders WHERE amount > 3 OR customer NOT IN (SELECT value FROM events)"
+    (join,) = (one for one in walk(tree(query)) if isinstance(one, Join))
+    assert join.condition is not None
+    assert join.condition.sql.startswith("coalesce(")
+    positive = "SELECT id FROM orders WHERE amount > 3 OR customer IN (SELECT value FROM events)"
+    assert "    aggregate by 1: count" in shape(positive)
