@@ -44,6 +44,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "suspend_sink": ("s", "reason"),
     "load": ("t", "nothing.csv"),
     "plan_schema": ("CREATE TABLE u (a INT)",),
+    "diff": ("main", 0),
+    "merge": ("dev",),
     "prune": ("t", "id < 1"),
     "quarantine": ("s",),
     "read_since": ("t",),
