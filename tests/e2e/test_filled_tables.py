@@ -99,6 +99,11 @@ ANSWERS = [
     "SELECT a FROM ab WHERE a NOT IN (SELECT max(b) AS m FROM cd WHERE cd.a < ab.a HAVING m < 5)",
     "SELECT a FROM ab WHERE 2 IN (SELECT count(*) FROM cd WHERE cd.a = ab.a) OR b IN "
     "(SELECT count(b) FROM cd WHERE cd.a = ab.b)",
+    "SELECT ab.a FROM ab LEFT SEMI JOIN cd ON ab.a = cd.a AND ab.b NOT IN (SELECT a FROM three)",
+    "SELECT ab.a, ab.b FROM ab LEFT ANTI JOIN cd ON ab.a = cd.a AND ab.b IN (SELECT a FROM two)",
+    "SELECT ab.a, cd.b FROM ab LEFT JOIN cd ON ab.a = cd.a AND ab.b IN (SELECT a FROM three)",
+    "SELECT ab.a, cd.b FROM ab FULL JOIN cd ON ab.a = cd.a AND cd.b IN (SELECT a FROM two) "
+    "AND EXISTS (SELECT 1 FROM three WHERE three.a = ab.b - 1)",
     "SELECT a, (SELECT max(b) FROM cd WHERE cd.a = ab.a HAVING count(*) > 1) AS m FROM ab",
     "SELECT a, EXISTS (SELECT 1 FROM cd HAVING count(*) > 3) AS x FROM ab",
 ]
@@ -128,6 +133,7 @@ BINDING = [
     "SELECT a, a = b IN (true) AS x, a < b NOT IN (false) AS y, a = b IS NULL AS z FROM ab",
 ]
 ANEW = [
+    "SELECT ab.a, cd.b FROM ab LEFT JOIN cd ON ab.a = cd.a AND ab.b NOT IN (SELECT a FROM three)",
     "SELECT a, b FROM ab ORDER BY ALL LIMIT 2",
     "SELECT b FROM ab GROUP BY b HAVING EXISTS (SELECT 1 FROM one WHERE one.a < sum(ab.a))",
     "SELECT a, (WITH w AS (SELECT b FROM ab WHERE ab.a = one.a) SELECT max(b) FROM w) AS m "

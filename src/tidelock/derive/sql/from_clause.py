@@ -244,7 +244,9 @@ def _plan_join(
     asking = [one for one in condition if has_query(one)]
     condition = [one for one in condition if not has_query(one)]
     if asking and kind is not None:
-        left, right = _asked_before(planning, join, asking, left, right, kind, ctes)
+        left, right, answered = _asked_before(planning, join, asking, left, right, kind, ctes)
+        condition += answered
+        both = _crossed(left, right)
     local, correlated = _split(planning, join, condition, both, kind)
     keep_left_only = kind in ("semi", "anti")
     if kind is None:
@@ -255,8 +257,26 @@ def _plan_join(
         operator = OuterJoin(left.operator, right.operator, kind, condition=conjunction(local))
     joined = replace(left if keep_left_only else both, operator=operator)
     if asking and kind is None:
-        joined = planning.keep_rows(planning, joined, asking, ctes, outer)
+        joined = _asked_after(planning, joined, asking, left, right, ctes, outer)
     return (joined if shared is None else _merged(planning, joined, kind, shared)), correlated
+
+
+def _asked_after(
+    planning: Planning,
+    joined: Relation,
+    conditions: Sequence[exp.Expr],
+    left: Relation,
+    right: Relation,
+    ctes: Ctes,
+    outer: Scope | None,
+) -> Relation:
+    """An inner join whose conditions hold subqueries. What is asked of one side alone is asked of
+    its rows; the rest is asked of the join, where not every answer is that of SQL."""
+    sides = (set(left.operator.output), set(right.operator.output))
+    of_rows = [one for one in conditions if any(set(columns_of(one)) <= side for side in sides)]
+    of_join = [one for one in conditions if one not in of_rows]
+    joined, answers = planning.answer(planning, joined, of_join, ctes, outer)
+    return planning.keep_rows(planning, joined, [*of_rows, *answers], ctes, outer)
 
 
 def _asked_before(
@@ -267,19 +287,35 @@ def _asked_before(
     right: Relation,
     kind: JoinKind,
     ctes: Ctes,
-) -> tuple[Relation, Relation]:
+) -> tuple[Relation, Relation, list[exp.Expr]]:
     """The sides of an outer join, with conditions that hold subqueries asked of one side alone: of
-    the side whose rows only count as partners, rows that do not fulfil them count for nothing."""
+    the side whose rows only count as partners, rows that do not fulfil them count for nothing; of
+    the other, the answers are conditions of the join, which come last."""
     partner = {"left": right, "semi": right, "anti": right, "right": left}.get(kind)
     there = set() if partner is None else set(partner.operator.output)
-    for one in conditions:
-        if partner is None or not set(columns_of(one)) <= there:
-            planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
-    assert partner is not None
+    kept: list[exp.Expr] = []
+    answered: list[exp.Expr] = []
     # A name inside of a subquery that this side does not have is not looked for further out: the
     # other side comes first, and there it cannot be asked for.
-    kept = planning.keep_rows(planning, partner, conditions, ctes, None)
-    return (kept, right) if partner is left else (left, kept)
+    for one in conditions:
+        reads = set(columns_of(one))
+        if partner is not None and reads <= there:
+            kept.append(one)
+        elif kind == "semi" and reads <= set(left.operator.output):
+            left = planning.keep_rows(planning, left, [one], ctes, None)
+        elif reads <= set(left.operator.output):
+            left, answers = planning.answer(planning, left, [one], ctes, None)
+            answered += answers
+        elif reads <= set(right.operator.output):
+            right, answers = planning.answer(planning, right, [one], ctes, None)
+            answered += answers
+        else:
+            planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
+    if kept and kind == "right":
+        left = planning.keep_rows(planning, left, kept, ctes, None)
+    elif kept:
+        right = planning.keep_rows(planning, right, kept, ctes, None)
+    return left, right, answered
 
 
 def _split(

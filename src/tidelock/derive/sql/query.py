@@ -36,7 +36,7 @@ from tidelock.derive.sql.scopes import (
 )
 from tidelock.derive.sql.selections import check_names
 from tidelock.derive.sql.selects import plan_select
-from tidelock.derive.sql.subqueries import keep
+from tidelock.derive.sql.subqueries import answer, keep
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.schema import TableSchema
@@ -107,7 +107,7 @@ def _parse_view(
     query: str, schemas: Mapping[str, TableSchema], keep_once: frozenset[Place] = frozenset()
 ) -> View:
     text = QueryText(query)
-    planning = Planning(text, schemas, plan_query, keep, keep_once=keep_once)
+    planning = Planning(text, schemas, plan_query, keep, answer, keep_once=keep_once)
     with _doubting(query):
         tree = read_query(text)
         named = sorted(filter(is_named, tables_in(tree)), key=text.place_of)

@@ -92,6 +92,20 @@ class KeepRows(Protocol):
     ) -> Relation: ...
 
 
+class AnswerConditions(Protocol):
+    """The relation with the subqueries in the conditions joined, and the conditions over it; they
+    are true where they were, and unknown or false where they were either."""
+
+    def __call__(
+        self,
+        planning: Planning,
+        relation: Relation,
+        conditions: Sequence[exp.Expr],
+        ctes: Ctes,
+        outer: Scope | None,
+    ) -> tuple[Relation, list[exp.Expr]]: ...
+
+
 @dataclass
 class Planning:
     """What the planning of one query shares: its text, the schemas, and a supply of names."""
@@ -100,7 +114,8 @@ class Planning:
     schemas: Mapping[str, TableSchema]
     plan_query: PlanQuery
     keep_rows: KeepRows
-    """Both given by query.py, which knows all of the syntax."""
+    answer: AnswerConditions
+    """All given by query.py, which knows all of the syntax."""
     types: dict[str, str] = field(default_factory=dict)
     """The types of columns of operators, as far as they are known."""
     notes: list[str] = field(default_factory=list)

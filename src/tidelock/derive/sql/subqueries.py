@@ -124,11 +124,30 @@ def lift(
     return relation, rewritten
 
 
+def answer(
+    planning: Planning,
+    relation: Relation,
+    conditions: Sequence[exp.Expr],
+    ctes: Ctes,
+    outer: Scope | None,
+) -> tuple[Relation, list[exp.Expr]]:
+    """As `lift`, of conditions of an outer join."""
+    # There Spark takes unknown for false below a NOT as well, unlike everywhere else.
+    subqueries = _Subqueries(planning, ctes, outer, standard=False)
+    rewritten = []
+    for one in conditions:
+        relation, changed = subqueries.lift(relation, one, only_truth=True)
+        rewritten.append(changed)
+    return relation, rewritten
+
+
 @dataclass(frozen=True)
 class _Subqueries:
     planning: Planning
     ctes: Ctes
     outer: Scope | None
+    standard: bool = True
+    """Whether Spark answers NOT IN here as SQL says."""
 
     # A condition of its own ------------------------------------------------------------------
 
@@ -233,7 +252,7 @@ class _Subqueries:
         is as good as the other one; None if unknown is an answer of its own."""
         query = _query_of(node)
         assert query is not None
-        if isinstance(node, exp.In) and wanted is None:
+        if isinstance(node, exp.In) and not (wanted or (wanted is False and self.standard)):
             self._refuse_unknown(node)
         everything = self._of_everything(query)
         if everything is not None:

@@ -40,6 +40,8 @@ OBSTACLES = {
     "SELECT kind, more FROM events LIMIT 3": "MAP",
     "SELECT id, customer IN (SELECT id FROM customers) AS known FROM orders": "NULL counts",
     "SELECT id FROM orders WHERE (customer IN (SELECT id FROM customers)) IS NULL": "NULL counts",
+    "SELECT c.id FROM customers c JOIN orders o "
+    "ON c.id = o.customer OR o.amount NOT IN (SELECT value FROM events)": "NULL counts",
     "SELECT id FROM orders WHERE (customer IN (SELECT id FROM customers) AND amount > 1) "
     "OR customer NOT IN (SELECT id FROM customers)": "NULL counts",
     "SELECT id FROM orders WHERE amount > ALL (SELECT id FROM customers)": "in this place",

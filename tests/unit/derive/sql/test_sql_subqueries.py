@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.unit.derive.sql.outlines import shape, tree
+import pytest
+from tests.unit.derive.sql.outlines import read, shape, tree
 
 from tidelock.derive.algebra.operators import Join, OuterJoin, Select, walk
 
@@ -131,3 +132,12 @@ def test_in_below_a_not_asks_for_rows_that_may_be_equal() -> None:
     assert join.condition.sql.startswith("coalesce(")
     positive = "SELECT id FROM orders WHERE amount > 3 OR customer IN (SELECT value FROM events)"
     assert "    aggregate by 1: count" in shape(positive)
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "FULL", "LEFT SEMI", "LEFT ANTI"])
+def test_conditions_of_outer_joins_may_ask_of_the_side_that_stays(kind: str) -> None:
+    join = f"SELECT c.id FROM customers c {kind} JOIN orders o ON c.id = o.customer AND c.id"
+    assert tree(f"{join} IN (SELECT value FROM events)") is not None
+    # Spark's answer is not that of SQL where it asks the join and not the rows of one side.
+    kept = read(f"{join} NOT IN (SELECT value FROM events)").root is not None
+    assert kept == (kind == "LEFT SEMI")
