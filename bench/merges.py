@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 import tidelock
-from bench.lakes import DDL, SCHEMA, new_lake
+from bench.lakes import DDL, equal_rows, filled_lake, new_lake
 from bench.measure import Claim, folder, in_turns, middle
 
 ROUNDS = 9
 
 
-def rows_of(ids: object, v: float) -> pa.Table:
-    keys = pa.array(ids, pa.int64())
-    columns = {"id": keys, "v": pa.repeat(v, len(keys)), "s": pa.repeat("x", len(keys))}
-    return pa.table(columns, schema=SCHEMA)
-
-
-def filled(path: Path, count: int) -> tidelock.Lake:
-    lake = new_lake(path, ["a"], key="id")
-    with lake.transaction() as tx:
-        for start in range(0, count, 1_000_000):
-            tx.append("a", rows_of(range(start, min(start + 1_000_000, count)), 1.5))
-    lake.optimize()
-    return lake
-
-
 def adoptions() -> Iterator[Claim]:
     """A branch with a million changed rows: fast-forward, and adoption beside other changes."""
     with folder(steady=True) as path:
-        lake = filled(path / "lake", 1_000_000)
+        lake = filled_lake(path / "lake", 1_000_000)
         lake.create_table("other", DDL)
         names = [f"{kind} {number}" for number in range(ROUNDS) for kind in ("ff", "beside")]
         for name in names:
             lake.create_branch(name)
             with lake.transaction(branch=name) as tx:
-                tx.upsert("a", rows_of(range(1_000_000), 2.5))
+                tx.upsert("a", equal_rows(range(1_000_000), 2.5))
         targets = [f"into {name}" for name in names]
         for name in targets:
             lake.create_branch(name)
             lake.create_branch(f"beside {name}")
         for name in targets[1::2]:
             with lake.transaction(branch=name) as tx:
-                tx.append("other", rows_of([1], 1.0))
+                tx.append("other", equal_rows([1], 1.0))
 
         def empty(number: int) -> None:
             branch = f"beside {targets[number]}"
@@ -77,7 +60,7 @@ def _merged(lake: tidelock.Lake, source: str, target: str) -> None:
 def three_way() -> Iterator[Claim]:
     """A thousand rows changed on each side, in 10 million and in 1 million."""
     with folder(steady=True) as path:
-        lakes = {count: filled(path / str(count), count) for count in (1_000_000, 10_000_000)}
+        lakes = {count: filled_lake(path / str(count), count) for count in (1_000_000, 10_000_000)}
         for count, lake in lakes.items():
             for number in range(ROUNDS + 1):
                 _diverge(lake, number, count, 1_000)
@@ -110,21 +93,21 @@ def _diverge(lake: tidelock.Lake, number: int, rows: int, changed: int) -> None:
         lake.create_branch(f"{side}{number}")
         with lake.transaction(branch=f"{side}{number}") as tx:
             ids = np.sort(begin + shift + random.permutation(2 * changed)[:changed])
-            tx.upsert("a", rows_of(ids, value))
+            tx.upsert("a", equal_rows(ids, value))
 
 
 def against_upsert() -> Iterator[Claim]:
     """Many rows on each side, against Lance's own upsert of the same rows."""
     count, changed, rounds = 1_000_000, 100_000, 5
     with folder(steady=True) as path:
-        lake = filled(path / "lake", count)
+        lake = filled_lake(path / "lake", count)
         random = np.random.default_rng(5)
         for number in range(rounds + 1):
             chosen = random.permutation(count)[: 2 * changed]
             for side, ids in (("s", chosen[:changed]), ("t", chosen[changed:])):
                 lake.create_branch(f"{side}{number}")
                 with lake.transaction(branch=f"{side}{number}") as tx:
-                    tx.upsert("a", rows_of(np.sort(ids), 2.5))
+                    tx.upsert("a", equal_rows(np.sort(ids), 2.5))
         source = lake.table("a", branch="s0")
         upserted = source.to_arrow(filter="v = 2.5")
         target = lake.table("a", branch="t0").dataset
@@ -156,17 +139,17 @@ def after_commits() -> Iterator[Claim]:
         for commits in (10, 1_000):
             lake = lakes[commits] = new_lake(path / str(commits), ["a", "b"], key="id")
             with lake.transaction() as tx:
-                tx.append("a", rows_of(range(10_000), 1.5))
-                tx.append("b", rows_of(range(10_000), 1.5))
+                tx.append("a", equal_rows(range(10_000), 1.5))
+                tx.append("b", equal_rows(range(10_000), 1.5))
             for number in range(ROUNDS + 1):
                 lake.create_branch(f"s{number}")
             for number in range(commits // 2):
                 for name in ("main", "s0"):
                     with lake.transaction(branch=name) as tx:
-                        tx.upsert("a" if number % 2 else "b", rows_of([number % 5_000], 2.5))
+                        tx.upsert("a" if number % 2 else "b", equal_rows([number % 5_000], 2.5))
             for number in range(1, ROUNDS + 1):
                 with lake.transaction(branch=f"s{number}") as tx:
-                    tx.upsert("a", rows_of(range(9_000, 9_100), 4.5))
+                    tx.upsert("a", equal_rows(range(9_000, 9_100), 4.5))
             for number in range(ROUNDS + 1):
                 lake.create_branch(f"t{number}")
 

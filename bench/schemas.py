@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
 
 import tidelock
-from bench.lakes import SCHEMA, new_lake
+from bench.lakes import filled_lake
 from bench.measure import Claim, folder, in_turns, middle
 
 FEW, MANY = 10_000, 10_000_000
@@ -21,22 +17,10 @@ STEPS = {
 }
 
 
-def filled(path: Path, count: int) -> tidelock.Lake:
-    lake = new_lake(path, ["a"], key="id")
-    with lake.transaction() as tx:
-        for start in range(0, count, 1_000_000):
-            ids = np.arange(start, min(start + 1_000_000, count))
-            columns = {"id": ids, "v": ids * 0.5, "s": pa.repeat("x", len(ids))}
-            tx.append("a", pa.table(columns, schema=SCHEMA))
-    lake.optimize()
-    assert lake._store.chores.finish(300)
-    return lake
-
-
 def columns() -> Iterator[Claim]:
     """Ten million rows against ten thousand."""
     with folder(steady=True) as path:
-        large, small = filled(path / "large", MANY), filled(path / "small", FEW)
+        large, small = filled_lake(path / "large", MANY), filled_lake(path / "small", FEW)
         for what, step in STEPS.items():
 
             def alter(lake: tidelock.Lake, number: int, step: str = step) -> None:
