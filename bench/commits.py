@@ -12,7 +12,7 @@ from lance.fragment import write_fragments
 import tidelock
 from bench.lakes import SCHEMA, commit_row, new_lake, rows
 from bench.measure import Claim, folder, in_turns, middle, seconds
-from tidelock.store.objects.local import LocalObjects
+from tidelock.store.objects.kinds.local import LocalObjects
 
 TIMES = 200
 

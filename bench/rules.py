@@ -17,8 +17,8 @@ import pyarrow as pa
 import tidelock
 from bench.measure import Claim, folder, in_turns, middle
 from tidelock import Lake
-from tidelock.model.alterations import AddRule
-from tidelock.model.declared import DeclaredRule
+from tidelock.model.schema.alterations import AddRule
+from tidelock.model.schema.declared import DeclaredRule
 from tidelock.store.rules.limits import Limits
 
 FEW_ROWS = 1_000

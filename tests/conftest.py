@@ -41,7 +41,7 @@ def environment_is_left_as_found() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The local session of the whole test run; lakes that are opened without one share it."""
-    from tidelock.run.session import Engine
+    from tidelock.run.engine.session import Engine
 
     engine = Engine(
         master="local[2]",

@@ -18,9 +18,9 @@ from tidelock import errors
 
 if TYPE_CHECKING:
     from tidelock.derive.definitions.decorator import stream_table
-    from tidelock.model.commit import Commit, TableChange, TableState
+    from tidelock.model.history.commit import Commit, TableChange, TableState
     from tidelock.run.lake import Lake
-    from tidelock.run.opening import open
+    from tidelock.run.open import open
     from tidelock.store.snapshot import Snapshot
     from tidelock.store.table import Table
     from tidelock.store.transaction import Transaction
@@ -42,14 +42,14 @@ __all__ = [
 
 # Imported when they are asked for: `tidelock --help` needs neither Lance nor Arrow.
 _HOMES = {
-    "Commit": "tidelock.model.commit",
+    "Commit": "tidelock.model.history.commit",
     "Lake": "tidelock.run.lake",
     "Snapshot": "tidelock.store.snapshot",
     "Table": "tidelock.store.table",
-    "TableChange": "tidelock.model.commit",
-    "TableState": "tidelock.model.commit",
+    "TableChange": "tidelock.model.history.commit",
+    "TableState": "tidelock.model.history.commit",
     "Transaction": "tidelock.store.transaction",
-    "open": "tidelock.run.opening",
+    "open": "tidelock.run.open",
     "stream_table": "tidelock.derive.definitions.decorator",
 }
 

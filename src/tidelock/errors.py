@@ -349,8 +349,8 @@ class PlanOutdated(ConflictError):
 class MergeConflict(ConflictError):
     """Two branches changed the same thing, each in its own way, and nothing was published.
 
-    Evidence: source, target, conflicts (values of model/conflicts.py, all of them up to a bound),
-    count.
+    Evidence: source, target, conflicts (values of model/history/conflicts.py, all of them up to a
+    bound), count.
     """
 
     condition = "MERGE_CONFLICT"

@@ -29,8 +29,8 @@ from tidelock.errors import (
     ObjectMissing,
     StoreError,
 )
-from tidelock.store.objects.local import LocalObjects
-from tidelock.store.objects.location import Location, locate
+from tidelock.store.objects.kinds.local import LocalObjects
+from tidelock.store.objects.kinds.location import Location, locate
 from tidelock.store.objects.protocol import Objects
 from tidelock.testing.faulty_store import FaultyStore
 
@@ -340,7 +340,7 @@ def test_an_error_carries_its_evidence(objects: Objects) -> None:
 PRELUDE = """
 import os, sys, time
 from tidelock.errors import ObjectExists
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 uri, options, arguments = sys.argv[1], eval(sys.argv[2]), sys.argv[3:]
 objects = locate(uri, options).objects()
 """

@@ -17,7 +17,7 @@ from test_objects import AWKWARD, OPERATIONS, keys
 from tests.support.s3_server import LossyS3, S3Server, free_port
 
 from tidelock.errors import ObjectExists, ObjectMissing, StoreDenied, StoreUnavailable
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 
 # --------------------------------------------------------------------------------------------------
 # Files
@@ -111,7 +111,7 @@ def test_a_put_leaves_no_other_file_behind(tmp_path: Path) -> None:
 
 FORKING = """
 import os, signal, sys
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 objects = locate(sys.argv[1]).objects()
 objects.put_new("a/1", b"parent")
 child = os.fork()
@@ -277,7 +277,7 @@ def test_lance_writes_where_the_objects_are(
 def test_the_environment_configures_objects_and_lance(s3_server: S3Server, s3_bucket: str) -> None:
     script = """
 import sys, lance, pyarrow
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 location = locate(sys.argv[1])
 location.objects().put_new("a", b"")
 lance.write_dataset(pyarrow.table({"a": [1]}), location.lance_uri("t"))

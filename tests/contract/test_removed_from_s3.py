@@ -8,7 +8,7 @@ from tests.support.s3_server import S3Server
 
 import tidelock
 from tidelock import errors
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 
 
 @pytest.mark.parametrize("what", ["everything", "the log"])

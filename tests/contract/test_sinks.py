@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from tests.support.destinations import everything_at, read
-from tests.support.own_sink import EagerSink, ForgetfulSink, SqliteSink, lines_at
 from tests.support.s3_server import S3Server
+from tests.support.sinks.destinations import everything_at, read
+from tests.support.sinks.own_sink import EagerSink, ForgetfulSink, SqliteSink, lines_at
 
 from tidelock.deliver.destinations.files.destination import FileSink
 from tidelock.deliver.destinations.iceberg import IcebergSink
@@ -188,7 +188,7 @@ class TestOwnSink(SinkContract):
 
     def open(self, definition: SinkDefinition) -> Sink:
         return open_sink(
-            replace(definition, kind="tests.support.own_sink:open_sqlite", to=self.path)
+            replace(definition, kind="tests.support.sinks.own_sink:open_sqlite", to=self.path)
         )
 
     def read_back(self, definition: SinkDefinition) -> pa.Table:

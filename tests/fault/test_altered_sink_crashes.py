@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support import deliverers
-from tests.support.destinations import age_posts, check_manifest, files_at, rows_in
 from tests.support.lakes import collect_all, run, seed_of
-from tests.support.table_destinations import Tables
+from tests.support.sinks import deliverers
+from tests.support.sinks.destinations import age_posts, check_manifest, files_at, rows_in
+from tests.support.sinks.table_destinations import Tables
 
 from tidelock import Lake
-from tidelock.model.alterations import AddColumn, Alteration, DropColumn, RenameColumn
-from tidelock.model.schema import Column
+from tidelock.model.schema.alterations import AddColumn, Alteration, DropColumn, RenameColumn
+from tidelock.model.schema.schema import Column
 
 KILLED = -signal.SIGKILL
 POINTS = [

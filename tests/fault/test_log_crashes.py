@@ -35,7 +35,7 @@ from tidelock.store import parts
 from tidelock.store.log import checkpoint_writer, checkpoints, log, operation_ids, operation_index
 from tidelock.store.objects import layout
 from tidelock.store.objects.failpoints import recorded
-from tidelock.store.upkeep import sweep
+from tidelock.store.upkeep.garbage import sweep
 
 KILLED = -signal.SIGKILL
 COMMITS = 110

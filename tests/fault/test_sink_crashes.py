@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import deliverers
-from tests.support.deliverers import LEASE_SECONDS, ROWS_PER_FILE
-from tests.support.destinations import (
+from tests.support.lakes import collect_all, end, fault_seconds, run, seed_of, start, wait_until
+from tests.support.s3_server import LossyS3, S3Server, s3_bucket, s3_server
+from tests.support.sinks import deliverers
+from tests.support.sinks.deliverers import LEASE_SECONDS, ROWS_PER_FILE
+from tests.support.sinks.destinations import (
     age_posts,
     check_inserts,
     check_manifest,
@@ -30,9 +32,7 @@ from tests.support.destinations import (
     rows_at,
     rows_of_lake,
 )
-from tests.support.lakes import collect_all, end, fault_seconds, run, seed_of, start, wait_until
-from tests.support.ledger_damage import delete, put_back, state_of, truncate
-from tests.support.s3_server import LossyS3, S3Server, s3_bucket, s3_server
+from tests.support.sinks.ledger_damage import delete, put_back, state_of, truncate
 
 import tidelock
 from tidelock import Lake

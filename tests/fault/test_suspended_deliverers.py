@@ -12,13 +12,19 @@ from pathlib import Path
 
 import pytest
 from tests.fault.test_sink_crashes import Place, s3_place
-from tests.support import deliverers
-from tests.support.destinations import age_posts, check_inserts, file_sink, files_at, manifest_at
 from tests.support.lakes import end, run, start, wait_until
-from tests.support.ledger_damage import state_of
-from tests.support.receivers import receiving
 from tests.support.s3_server import S3Server, s3_bucket, s3_server
-from tests.support.table_destinations import Tables, check, tables
+from tests.support.sinks import deliverers
+from tests.support.sinks.destinations import (
+    age_posts,
+    check_inserts,
+    file_sink,
+    files_at,
+    manifest_at,
+)
+from tests.support.sinks.ledger_damage import state_of
+from tests.support.sinks.receivers import receiving
+from tests.support.sinks.table_destinations import Tables, check, tables
 
 from tidelock import Lake
 from tidelock.errors import DestinationFailed

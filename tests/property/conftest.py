@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.property.composed_runs import COVERED
+from tests.property.models.composed_runs import COVERED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

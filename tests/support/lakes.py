@@ -167,7 +167,7 @@ def fault_seconds(usual: float) -> float:
 
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tidelock.run.opening", "tests.support.lakes"])
+_context.set_forkserver_preload(["tidelock.run.open", "tests.support.lakes"])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 import tidelock
 from tidelock import Lake
 from tidelock.errors import EngineUnavailable
-from tidelock.run import jvm
+from tidelock.run.engine import jvm
 from tidelock.store.spark import stage as stage_frames
 
 

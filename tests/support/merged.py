@@ -9,7 +9,7 @@ import pytest
 
 from tidelock import Lake, Transaction
 from tidelock.errors import MergeConflict
-from tidelock.model.conflicts import Conflict
+from tidelock.model.history.conflicts import Conflict
 
 Rows = list[dict[str, Any]]
 Work = Callable[[Transaction], object]

@@ -13,8 +13,8 @@ import pytest
 import tidelock
 from tidelock import Lake, Snapshot, Transaction
 from tidelock.errors import RuleBroken
-from tidelock.model.alterations import AddRule
-from tidelock.model.declared import DeclaredRule
+from tidelock.model.schema.alterations import AddRule
+from tidelock.model.schema.declared import DeclaredRule
 from tidelock.store.rules.limits import Limits
 
 _numbers = itertools.count()

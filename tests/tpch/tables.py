@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelock.model.ddl import parse_schema
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 
 MONEY = "DECIMAL(12,2)"
 

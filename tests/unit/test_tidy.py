@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 600
+ROOM_MAX = 16
+"""So many modules lie side by side in one folder, its `__init__.py` included."""
 BANNED_MODULES = {"utils", "util", "helpers", "common", "manager", "misc", "base2"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b|NotImplementedError")
 BEYOND_CONNECT = re.compile(r"\b(_jvm|_jdf|sparkContext|SparkContext)\b|\.rdd\b")
@@ -46,6 +49,11 @@ def test_a_module_says_what_it_owns_and_is_finished(path: Path) -> None:
     assert not UNFINISHED.search(text)
     assert path.name in LOOKS_BEHIND or not BEYOND_CONNECT.search(text)
     assert "import pandas" not in text
+
+
+def test_a_room_is_seen_at_a_glance() -> None:
+    sizes = Counter(path.parent.relative_to(ROOT) for path in SOURCES)
+    assert {str(room): size for room, size in sizes.items() if size > ROOM_MAX} == {}
 
 
 def test_no_file_names_a_path_of_a_machine() -> None:

@@ -162,7 +162,7 @@ class Call:
         if "://" not in uri and not Path(uri).expanduser().exists():
             # Told before the libraries of the store are loaded, which takes longer than all else.
             raise _no_lake(uri, str(Path(uri).expanduser().absolute()))
-        from tidelock.run.opening import open as open_lake
+        from tidelock.run.open import open as open_lake
 
         interrupts.raise_from_now(writes=write)
         try:

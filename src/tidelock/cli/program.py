@@ -50,7 +50,7 @@ COMMANDS = (
     Command("load", "load", "Load files into a table as one commit."),
     Command(
         "sql",
-        "sql",
+        "sql.sql",
         "Run a Spark SQL query over one snapshot, or statements that change tables.",
     ),
     Command(
@@ -69,7 +69,7 @@ COMMANDS = (
     Command("diff", "diff", "Show what leads from one state to another, table by table."),
     Command("schema", "schema", "Show, plan, apply and trace what tables are declared as."),
     Command("table", "table", "Create, list, show, mirror and drop tables."),
-    Command("stream", "stream", "Stream tables: defined by a query, kept up to date."),
+    Command("stream", "stream.stream", "Stream tables: defined by a query, kept up to date."),
     Command("sink", "sink", "Sinks: destinations that follow a table."),
     Command("branch", "branches", "Create, list, compare, merge and delete branches."),
     Command("tag", "branches", "Name commits. [bold]tidelock tag NAME[/bold] tags the newest."),

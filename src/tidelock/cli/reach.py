@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tidelock import Lake, Snapshot
 from tidelock.errors import CommitNotFound, InvalidOption, VersionNotFound
-from tidelock.model.commit import Commit
+from tidelock.model.history.commit import Commit
 from tidelock.store.branches import MAIN
 
 

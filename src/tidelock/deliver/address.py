@@ -18,7 +18,7 @@ from tidelock.deliver.destinations.lake_table import uri_of
 from tidelock.deliver.destinations.protocol import Sink
 from tidelock.errors import InvalidOption, SinkStopped
 from tidelock.model.sinks import SinkDefinition
-from tidelock.store.objects.location import Location, locate
+from tidelock.store.objects.kinds.location import Location, locate
 
 logger = logging.getLogger("tidelock")
 

@@ -23,8 +23,8 @@ from tidelock.deliver.last_look import GONE, LastLook
 from tidelock.deliver.reports import DeliveryReport
 from tidelock.deliver.sinks import Sinks, failed, mostly_waits
 from tidelock.errors import FormatError, SinkBusy, SinkNotFound, TidelockError
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.sinks import SinkDefinition
+from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.log.log import Head
 from tidelock.store.objects import layout
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from tidelock.deliver.reports import DeliveryReport
-from tidelock.model.retries import wait_seconds
-from tidelock.model.schedules import Schedule
 from tidelock.model.sinks import SinkDefinition
+from tidelock.model.time.retries import wait_seconds
+from tidelock.model.time.schedules import Schedule
 from tidelock.store.log.clock import TOLERANCE
 
 GONE = -1

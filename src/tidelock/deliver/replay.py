@@ -1,8 +1,8 @@
 """A replay: a sink goes back to an earlier position, to send again what the lake has now.
 
 Owns: what is refused before anything changes, and the order in which a replay begins. How it is
-done at a destination is the destination's own (`Sink.replay`); delivery/losses.py counts what would
-be lost.
+done at a destination is the destination's own (`Sink.replay`); delivery/replay_losses.py counts
+what would be lost.
 Invariant: nothing at a destination is removed, and nothing that the lake has lost is overwritten,
 without `lose_rows`. Files of a plan that is given up are set aside.
 After a crash: the state is as it was, or as the replay leaves it.
@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tidelock.deliver.delivery.duty import Duty
-from tidelock.deliver.delivery.eras import with_partition_ids
 from tidelock.deliver.delivery.holds import take_version
 from tidelock.deliver.delivery.ledger import Ledger
 from tidelock.deliver.delivery.quarantine import Quarantine
@@ -32,9 +31,10 @@ from tidelock.deliver.destinations.protocol import (
     SinkReplay,
     as_planned,
 )
+from tidelock.deliver.feeds.eras import with_partition_ids
 from tidelock.deliver.start import refuse_expired
 from tidelock.errors import InvalidOption, SinkStopped
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.positions import NOTHING, end_of, version_of
 from tidelock.model.sinks import SinkDefinition, SinkState, Standing, told
 from tidelock.store.log.log import Head

@@ -10,7 +10,7 @@ import numpy as np
 from tidelock.deliver.delivery.ledger import Ledger
 from tidelock.deliver.delivery.losses import PRUNED, UNDELIVERED
 from tidelock.errors import InvalidOption
-from tidelock.model.commit import Commit, TableState
+from tidelock.model.history.commit import Commit, TableState
 from tidelock.model.positions import NOTHING
 from tidelock.model.sinks import SinkDefinition, SinkState
 from tidelock.store.log.log import Head

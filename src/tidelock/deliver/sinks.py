@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from tidelock.deliver.address import find_address, refuse_occupied, refuse_shared
-from tidelock.deliver.delivery.beginning import Beginning, look
 from tidelock.deliver.delivery.calls import destination
 from tidelock.deliver.delivery.delivery import deliver, report_without
 from tidelock.deliver.delivery.duty import Duty, on_duty, post_of
 from tidelock.deliver.delivery.holds import hold_changes, hold_name, let_go
 from tidelock.deliver.delivery.ledger import Ledger, Suspension
+from tidelock.deliver.delivery.look import Beginning, look
 from tidelock.deliver.delivery.quarantine import (
     Quarantine,
     QuarantinedChunk,
@@ -44,11 +44,11 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.model.arguments import check_text
-from tidelock.model.durations import parse_duration
 from tidelock.model.names import check_name, is_hidden
 from tidelock.model.positions import NOTHING, end_of, version_of
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.sinks import Feed, SinkDefinition, SinkState, check_feed
+from tidelock.model.time.durations import parse_duration
+from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.leases.holds import hold_names, release_hold
 from tidelock.store.log.log import Head
 from tidelock.store.objects import layout

@@ -7,7 +7,7 @@ garbage collection has removed is refused before the sink exists, not found out 
 from __future__ import annotations
 
 from tidelock.errors import Advice, InvalidOption, SnapshotExpired
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.positions import NOTHING, end_of
 from tidelock.model.sinks import Feed, SinkDefinition
 from tidelock.store.log.log import Head

@@ -9,7 +9,7 @@ from tidelock.deliver.delivery.ledger import SUSPENDED, Ledger
 from tidelock.deliver.delivery.losses import find_losses, lapsed
 from tidelock.deliver.reports import Condition, LaggingPartition, SinkStatus
 from tidelock.errors import SinkLapsed, SnapshotExpired, TidelockError
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.sinks import SinkDefinition, SinkState, Standing, Trouble, told
 from tidelock.store.log.log import Head
 from tidelock.store.objects.entries import is_entry
@@ -175,8 +175,8 @@ def _newest(
     if state.seen == table.changed:
         return state.watermark
     # Most sinks that are looked at are current: that is told without opening a table.
-    from tidelock.deliver.delivery.eras import with_partition_ids
-    from tidelock.deliver.delivery.feed import open_feed
+    from tidelock.deliver.feeds.eras import with_partition_ids
+    from tidelock.deliver.feeds.feed import open_feed
 
     known = with_partition_ids(store, head, table, definition, state)
     feed = open_feed(store, known, head.branch, head.version, state.watermark, state.fragment)

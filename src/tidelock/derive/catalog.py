@@ -25,7 +25,7 @@ from tidelock.errors import (
     StreamTableRequired,
     TableNotFound,
 )
-from tidelock.model.commit import Tables, TableState
+from tidelock.model.history.commit import Tables, TableState
 from tidelock.model.names import is_hidden
 from tidelock.model.streams import Definition
 from tidelock.store.engine import Engine
@@ -37,7 +37,7 @@ from tidelock.store.spark.sessions import engine_errors, speaker_of
 if TYPE_CHECKING:
     from tidelock.derive.plan.view import ViewPlan
     from tidelock.derive.planned import Planned, PlannedInput, Reads
-    from tidelock.model.schema import TableSchema
+    from tidelock.model.schema.schema import TableSchema
     from tidelock.store.tables.datasets import TableFiles
 
 PLANS_MAX = 4096

@@ -16,8 +16,8 @@ from tidelock.derive.planned import seen_before
 from tidelock.derive.seen import SeenColumn, SeenInput
 from tidelock.derive.stream import Stream, StreamInput
 from tidelock.errors import Advice, TableInUse
-from tidelock.model.commit import Tables, TableState
-from tidelock.model.schema import TableSchema
+from tidelock.model.history.commit import Tables, TableState
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.types import spell_type, type_name
 from tidelock.store.tables.datasets import TableFiles
 

@@ -16,7 +16,7 @@ from tidelock.derive.sight import columns_read, label_schema, see
 from tidelock.derive.sql.query import read_view
 from tidelock.derive.stream import Stored, Stream, StreamInput
 from tidelock.errors import DefinitionBroken, SnapshotExpired, TableNotFound, TidelockError
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.types import spell_type
 from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles, schema_of

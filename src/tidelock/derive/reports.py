@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from tidelock.derive.attempts.attempts import Attempt
 from tidelock.derive.graph.drawing import as_dot, as_mermaid, as_text
 from tidelock.derive.graph.graph import Graph
 from tidelock.derive.graph.groups import Group
-from tidelock.derive.refresh.attempts import Attempt
 from tidelock.model.listing import Listing
 from tidelock.model.streams import Consistency, SchedulePolicy
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidelock.model.names import fold
 
 if TYPE_CHECKING:
-    from tidelock.model.schema import TableSchema
+    from tidelock.model.schema.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tidelock.derive.algebra.operators import scans
 from tidelock.derive.seen import SeenColumn, SeenInput
 from tidelock.derive.sql.view import View
 from tidelock.model.ddl import parse_type
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.reads import find_reads
 from tidelock.model.types import spell_type
 

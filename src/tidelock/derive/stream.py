@@ -16,7 +16,7 @@ import msgspec
 
 from tidelock.derive.seen import SeenInput
 from tidelock.errors import CorruptObject
-from tidelock.model.commit import Tables, TableState
+from tidelock.model.history.commit import Tables, TableState
 from tidelock.model.streams import Definition, InputVersion, StreamState
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidelock.derive.catalog import Arrangement, Catalog
 from tidelock.derive.graph.due import suspension
 from tidelock.derive.stream import LostDefinition, Stream
-from tidelock.model.commit import Tables, TableState
-from tidelock.model.diffs import DefinitionDiff, StreamDiff
+from tidelock.model.history.commit import Tables, TableState
+from tidelock.model.history.diffs import DefinitionDiff, StreamDiff
 
 OPTIONS = ("query", "schedule", "refresh_mode", "consistency", "schedule_policy")
 CURRENT = "current"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tidelock.model.durations import show_moment, show_size
+from tidelock.model.time.durations import show_moment, show_size
 
 T = TypeVar("T")
 

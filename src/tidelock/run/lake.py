@@ -23,11 +23,11 @@ from tidelock.errors import (
     VersionNotFound,
 )
 from tidelock.model.arguments import check_count
-from tidelock.model.commit import BranchRef, Commit, TableState
+from tidelock.model.history.commit import BranchRef, Commit, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name
-from tidelock.run.comparing import DiffMethods
+from tidelock.run.diffs import DiffMethods
 from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
 from tidelock.run.merges import MergeMethods
@@ -240,7 +240,7 @@ class Lake(
         created under its name is followed if it has the same columns, else TableReplaced says
         where to divide the range.
         """
-        from tidelock.store.tables.change_reader import change_reader
+        from tidelock.store.changes.change_reader import change_reader
 
         head = self._store.branches.head(branch)
         first = points.version_on(self._store, head, since)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from tidelock.derive.catalog import Catalog
     from tidelock.errors import TableInUse
-    from tidelock.model.commit import Tables
-    from tidelock.model.conflicts import Values
-    from tidelock.model.merges import Granularity, Merge, OnConflict
+    from tidelock.model.history.commit import Tables
+    from tidelock.model.history.conflicts import Values
+    from tidelock.model.history.merges import Granularity, Merge, OnConflict
     from tidelock.store.merge.options import Columns, Options
     from tidelock.store.store import Store
     from tidelock.store.transaction import Transaction
@@ -65,7 +65,7 @@ class MergeMethods:
         done, conflicts included, and publishes nothing. `delete_branch` deletes the source
         afterwards. An `operation_id` names one merge, which is published once.
         """
-        from tidelock.model.merges import Resolutions, check_granularity
+        from tidelock.model.history.merges import Resolutions, check_granularity
         from tidelock.store.merge.merge import preview
         from tidelock.store.merge.options import Options
 

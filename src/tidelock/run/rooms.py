@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelock.model.once import once
-from tidelock.run.session import Engine
+from tidelock.run.engine.session import Engine
 from tidelock.store.store import Store
 
 if TYPE_CHECKING:
     from tidelock.deliver.delivery.ledger import Ledger
     from tidelock.deliver.sinks import Sinks
+    from tidelock.derive.attempts.failures import Failures
     from tidelock.derive.catalog import Catalog
     from tidelock.derive.definitions.define import StreamDefinitions
-    from tidelock.derive.refresh.failures import Failures
     from tidelock.derive.refresh.refreshes import StreamRefreshes
-    from tidelock.derive.reporting import Reporting
+    from tidelock.derive.status import Reporting
 
 
 class Rooms:
@@ -33,13 +33,13 @@ class Rooms:
 
     @once
     def _failures(self) -> Failures:
-        from tidelock.derive.refresh.failures import Failures
+        from tidelock.derive.attempts.failures import Failures
 
         return Failures(self._store)
 
     @once
     def _reporting(self) -> Reporting:
-        from tidelock.derive.reporting import Reporting
+        from tidelock.derive.status import Reporting
 
         return Reporting(self._store, self._catalog, self._failures)
 

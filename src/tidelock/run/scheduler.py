@@ -21,8 +21,8 @@ from datetime import datetime
 from tidelock.deliver.deliveries import Deliveries
 from tidelock.deliver.reports import DeliveryReport
 from tidelock.deliver.sinks import Sinks
+from tidelock.derive.attempts.attempts import Attempt
 from tidelock.derive.graph.groups import Unit
-from tidelock.derive.refresh.attempts import Attempt
 from tidelock.derive.refresh.refreshes import StreamRefreshes
 from tidelock.run.post import LEASE_SECONDS, post_of
 from tidelock.store.leases.single_holder import Holder

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 from tidelock.errors import CommitConflict
 from tidelock.model.arguments import check_count
-from tidelock.model.commit import Commit
+from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
 from tidelock.store.branches import MAIN
 
 # Imported where it is used and not here: schemas bring the parser of SQL, which most of what a
 # lake does has no use for.
 if TYPE_CHECKING:
-    from tidelock.model.alterations import Alteration
-    from tidelock.model.described import DescribedTable
-    from tidelock.model.schema_plan import SchemaPlan
+    from tidelock.model.schema.alterations import Alteration
+    from tidelock.model.schema.described import DescribedTable
+    from tidelock.model.schema.plan.plan import SchemaPlan
     from tidelock.run.lake import Lake
     from tidelock.store.schema.history import SchemaVersion
     from tidelock.store.schema.sources import Source
@@ -132,7 +132,7 @@ class SchemaMethods:
         that the plan is about changed since it was made. In the place of a plan, what it is made
         from may be given.
         """
-        from tidelock.model.schema_plan import SchemaPlan
+        from tidelock.model.schema.plan.plan import SchemaPlan
         from tidelock.store.schema.plans import refuse_loss, stage_plan
 
         if not isinstance(plan, SchemaPlan):

@@ -14,7 +14,7 @@ from tidelock.store.branches import MAIN
 
 if TYPE_CHECKING:
     from tidelock.deliver.delivery.quarantine import QuarantinedChunk, ResendReport
-    from tidelock.deliver.pages import Page
+    from tidelock.deliver.feeds.pages import Page
     from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
     from tidelock.deliver.retention import PruneReport
     from tidelock.model.sinks import Feed
@@ -156,7 +156,7 @@ class SinkMethods(Rooms):
         branch: str = MAIN,
     ) -> Page:
         """Rows that came after a sequence, in order: what a consumer of one's own asks for."""
-        from tidelock.deliver.pages import read_page
+        from tidelock.deliver.feeds.pages import read_page
 
         return read_page(self._store, table, after, limit, columns, branch)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelock.errors import InvalidOption
-from tidelock.model.commit import Commit
+from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
 from tidelock.model.streams import (
     UPSTREAM,
@@ -23,9 +23,9 @@ from tidelock.store.branches import MAIN
 from tidelock.store.points import At
 
 if TYPE_CHECKING:
+    from tidelock.derive.attempts.attempts import Attempt
     from tidelock.derive.definitions.apply import Applied, Review
     from tidelock.derive.graph.groups import Unit
-    from tidelock.derive.refresh.attempts import Attempt
     from tidelock.derive.reports import (
         Drawing,
         Explanation,
@@ -194,7 +194,7 @@ class StreamMethods(Rooms):
         `.sql` of it is what the engine is asked. Writes nothing. With `at` (a version, a commit
         id, a tag's name or a time): as it was then.
         """
-        from tidelock.derive.refresh.explain import explain_stream
+        from tidelock.derive.explain.explain import explain_stream
 
         return explain_stream(self._store, self._catalog, name, branch, at)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from tidelock.errors import SnapshotExpired
 from tidelock.model.arguments import check_count
-from tidelock.model.commit import Commit, TableState
-from tidelock.model.durations import parse_duration
+from tidelock.model.history.commit import Commit, TableState
 from tidelock.model.listing import Listing
 from tidelock.model.names import names_of
+from tidelock.model.time.durations import parse_duration
 from tidelock.run.rooms import Rooms
 from tidelock.store import points
 from tidelock.store.branches import MAIN
@@ -23,11 +23,11 @@ from tidelock.store.leases.recovery import Recovery, recoveries
 from tidelock.store.upkeep.mirror_notes import Mirror, mirrored
 
 if TYPE_CHECKING:
-    from tidelock.store.upkeep.garbage import GarbageReport
-    from tidelock.store.upkeep.inventory import Finding
+    from tidelock.store.upkeep.garbage.garbage import GarbageReport
     from tidelock.store.upkeep.mirror_notes import Foreign
-    from tidelock.store.upkeep.repair import RepairReport
-    from tidelock.store.upkeep.verification import VerifyReport
+    from tidelock.store.upkeep.repair.inventory import Finding
+    from tidelock.store.upkeep.repair.repair import RepairReport
+    from tidelock.store.upkeep.repair.verification import VerifyReport
 
 logger = logging.getLogger("tidelock")
 
@@ -83,7 +83,7 @@ class UpkeepMethods(Rooms):
         Kept are the last `versions` commits of each branch, everything that was current within
         `older_than`, tags, holds, and whatever a reader or writer is using.
         """
-        from tidelock.store.upkeep.garbage import collect
+        from tidelock.store.upkeep.garbage.garbage import collect
 
         if not dry_run:
             self._store.refuse_read_only()
@@ -96,7 +96,7 @@ class UpkeepMethods(Rooms):
 
     def _sample(self) -> tuple[Finding, ...]:
         """Look at some files by chance, and say what is damaged."""
-        from tidelock.store.upkeep.verification import sample_damage
+        from tidelock.store.upkeep.repair.verification import sample_damage
 
         found = sample_damage(self._store)
         for one in found:
@@ -187,7 +187,7 @@ class UpkeepMethods(Rooms):
         on the foreign commit of `table`; `discard_intent` removes an unreadable intent by its file
         name, and `discard_object` gives up another damaged object, by its path in the lake.
         """
-        from tidelock.store.upkeep.repair import repair
+        from tidelock.store.upkeep.repair.repair import repair
 
         self._store.refuse_read_only()
         return repair(self._store, table, adopt, discard, discard_intent, discard_object)
@@ -204,7 +204,7 @@ class UpkeepMethods(Rooms):
         Reads every object of the lake and every file that the heads of branches, tags and holds
         need; of some tables alone, or with `sample` so many files by chance. Changes nothing.
         """
-        from tidelock.store.upkeep.verification import verify
+        from tidelock.store.upkeep.repair.verification import verify
 
         if sample is not None:
             check_count(sample, "sample")

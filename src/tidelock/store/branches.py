@@ -26,7 +26,7 @@ from tidelock.errors import (
     TagNotFound,
 )
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef, Commit, commit_id
+from tidelock.model.history.commit import BranchRef, Commit, commit_id
 from tidelock.model.names import check_name, fold, suggest
 from tidelock.store.log.log import Head, Log
 from tidelock.store.objects import layout

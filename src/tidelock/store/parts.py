@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidelock.errors import Advice, CommitNotFound, LakeClosed, ReadOnlyLake, StoreFull
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef, Commit, TableState
+from tidelock.model.history.commit import BranchRef, Commit, TableState
 from tidelock.model.once import once
 from tidelock.store.branches import Branches
 from tidelock.store.engine import Engine
@@ -31,7 +31,7 @@ from tidelock.store.log.operation_index import Published
 from tidelock.store.log.publication import Publisher
 from tidelock.store.log.turns import Turns
 from tidelock.store.objects.handle import HandleObjects, closed
-from tidelock.store.objects.location import Location
+from tidelock.store.objects.kinds.location import Location
 from tidelock.store.objects.parallel import Together
 from tidelock.store.objects.presence import Presence
 from tidelock.store.objects.protocol import Objects

@@ -11,14 +11,14 @@ from datetime import datetime
 
 from tidelock.errors import BranchNotFound, CommitNotFound, InvalidOption, VersionNotFound
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef
-from tidelock.model.durations import parse_moment, show_moment
+from tidelock.model.history.commit import BranchRef
 from tidelock.model.names import suggest
+from tidelock.model.time.durations import parse_moment, show_moment
 from tidelock.store.branches import MAIN
 from tidelock.store.log.clock import version_at
 from tidelock.store.log.log import Head
 from tidelock.store.parts import Parts
-from tidelock.store.upkeep.announcements import check_readable, collection_runs
+from tidelock.store.upkeep.garbage.announcements import check_readable, collection_runs
 
 At = int | str | datetime
 Point = tuple[BranchRef, int]

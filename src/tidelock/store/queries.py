@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import Tables
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.history.commit import Tables
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions import Filter, parse_filter
 from tidelock.model.sql.expressions.constants import PythonValue
 from tidelock.model.sql.expressions.syntax import NO_PARAMETERS

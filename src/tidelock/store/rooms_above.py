@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelock.model.commit import BranchRef, Commit, Tables
+from tidelock.model.history.commit import BranchRef, Commit, Tables
 
 if TYPE_CHECKING:
     from tidelock.store.tables.datasets import TableFiles

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tidelock.model.commit import BranchRef, Tables, TableState, commit_id
+from tidelock.model.history.commit import BranchRef, Tables, TableState, commit_id
 from tidelock.model.listing import Listing
 from tidelock.model.names import is_hidden
 from tidelock.store.parts import Parts

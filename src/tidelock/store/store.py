@@ -17,7 +17,7 @@ import msgspec
 
 from tidelock.errors import CommitConflict, InvalidOption, StoreFull
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.commit import BranchRef
 from tidelock.model.isolation import Isolation, check_isolation
 from tidelock.model.once import once
 from tidelock.store.branches import MAIN
@@ -31,7 +31,7 @@ from tidelock.store.log.log import FENCE, MERGE, Head
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects.handle import HandleObjects
-from tidelock.store.objects.location import Location
+from tidelock.store.objects.kinds.location import Location
 from tidelock.store.parts import Parts
 from tidelock.store.snapshot import Snapshot
 

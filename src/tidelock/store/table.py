@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tidelock.errors import LakeClosed
 from tidelock.model.arguments import check_count
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.names import names_of, quote
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.engine import Engine
 from tidelock.store.spark.kept_frames import keep_for
 from tidelock.store.spark.scan import FrameSource, scan_frame

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidelock.errors import BrokenInvariant, OutcomeUnknown, StoreError, TransactionClosed
-from tidelock.model.commit import BranchRef, Commit, TableChange, Tables, TableState
+from tidelock.model.history.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.streams import StreamState
-from tidelock.model.zones import UTC
+from tidelock.model.time.zones import UTC
 from tidelock.store.leases.intents import HeldIntent, Intent
 from tidelock.store.leases.leases import Footing, owner_name
 from tidelock.store.log.line import Line
@@ -36,7 +36,7 @@ from tidelock.store.parts import Parts
 from tidelock.store.rows.defaults import Defaults
 from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
 from tidelock.store.rows.refusals import without_key
-from tidelock.store.rules.attempts import RuleChecks
+from tidelock.store.rules.rule_checks import RuleChecks
 from tidelock.store.schema.defaults import DefaultValues
 from tidelock.store.sql_methods import SqlMethods
 from tidelock.store.staging import writes
@@ -48,8 +48,8 @@ from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset
 
 if TYPE_CHECKING:
-    from tidelock.model.alterations import Alteration
     from tidelock.model.ddl.statements import Statement
+    from tidelock.model.schema.alterations import Alteration
     from tidelock.store.rooms_above import AfterCommits, CarryAlong, CheckTables
     from tidelock.store.staging.read_set import ReadSet
 
@@ -528,8 +528,8 @@ class Transaction(SqlMethods):
 
     def _evolved(self, staged: StagedTable, data: Any) -> Any:
         """Add columns that the data has and the table does not; the data, to be read then."""
-        from tidelock.model.alterations import AddColumn
         from tidelock.model.ddl.alter import Action
+        from tidelock.model.schema.alterations import AddColumn
         from tidelock.store.rows.new_columns import new_columns
         from tidelock.store.staging.declare import act
 

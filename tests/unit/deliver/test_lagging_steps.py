@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.receivers import define
+from tests.support.sinks.receivers import define
 
-from tidelock.deliver.delivery.lagging import Step, after_step, goal_of
+from tidelock.deliver.delivery.plan.lagging import Step, after_step, goal_of
 from tidelock.model.sinks import Chunk, Feed, Lag, SinkState
 
 CHUNK = Chunk(3, 5, 2)

@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.destinations import check_inserts, check_manifest, files_at, manifest_at, rows_at
-from tests.support.ledger_damage import state_of
+from tests.support.sinks.destinations import (
+    check_inserts,
+    check_manifest,
+    files_at,
+    manifest_at,
+    rows_at,
+)
+from tests.support.sinks.ledger_damage import state_of
 
 import tidelock
 from tidelock.deliver.destinations.files import destination as files

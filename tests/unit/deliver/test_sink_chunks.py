@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelock.deliver.delivery import plan as sink_plan
-from tidelock.deliver.delivery.feed import Positioned, by_chunk, cut
+from tidelock.deliver.delivery.plan import plan as sink_plan
 from tidelock.deliver.destinations.partitions import path_of
+from tidelock.deliver.feeds.feed import Positioned, by_chunk, cut
 from tidelock.model.positions import NOTHING, end_of, position_of, version_of
 from tidelock.model.sinks import Chunk, SentColumn
 

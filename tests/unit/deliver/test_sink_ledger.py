@@ -11,7 +11,7 @@ import pytest
 from tidelock.deliver.delivery.ledger import Ledger, Progress, settle
 from tidelock.errors import SinkExists, SinkNotFound, SinkStopped
 from tidelock.model.sinks import Chunk, DeliveryPlan, Lag, Part, SinkDefinition, SinkState
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 from tidelock.store.objects.protocol import Objects
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.support.destinations import rows_at
+from tests.support.sinks.destinations import rows_at
 
 import tidelock
 from tidelock.deliver.deliveries import Deliveries

@@ -22,7 +22,7 @@ from tidelock.deliver.destinations.partitions import (
 )
 from tidelock.errors import InvalidOption, TidelockError
 from tidelock.model.ddl import parse_schema
-from tidelock.store.objects.keys import check_key
+from tidelock.store.objects.kinds.keys import check_key
 
 ODD = ["", ".", "..", "...", "/", "a/b", "%2F", "%", "=", "a=b", "'", '"', "ü", "日本", " ", "\\"]
 ODD += [NULL, f"%5F{NULL[1:]}", NULL.lower(), "null", "#1", "x#1", "\n", "\0", "\x7f", "\ufffe"]

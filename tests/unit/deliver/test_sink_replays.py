@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.destinations import check_inserts, files_at, rows_at
 from tests.support.lakes import collect_all
+from tests.support.sinks.destinations import check_inserts, files_at, rows_at
 
 import tidelock
 from tidelock.errors import InvalidOption

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidelock.deliver.delivery.outcome import must_wait, trouble_of
+from tidelock.deliver.delivery.plan.outcome import must_wait, trouble_of
 from tidelock.errors import DestinationFailed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

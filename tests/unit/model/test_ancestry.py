@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tidelock.model.ancestry import Ancestry, Place, in_common, joined, line_of, newest_of
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.ancestry import Ancestry, Place, in_common, joined, line_of, newest_of
+from tidelock.model.history.commit import BranchRef
 
 
 def branch(name: str, *lineage: tuple[str, int]) -> BranchRef:

@@ -14,7 +14,7 @@ from pyspark.sql import types as spark_types
 from tidelock.errors import InvalidSchema, UnsupportedType
 from tidelock.model.ddl import parse_schema, spark_ddl, to_ddl, type_name
 from tidelock.model.names import fold, is_hidden
-from tidelock.model.schema import RESERVED_NAMES, Column, TableSchema, table_schema
+from tidelock.model.schema.schema import RESERVED_NAMES, Column, TableSchema, table_schema
 
 PRIMITIVES = {
     "TINYINT": pa.int8(),

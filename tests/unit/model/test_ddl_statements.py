@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from tests.unit.model.test_ddl import COLUMN_NAMES, SIMPLE
 
 from tidelock.errors import InputError, InvalidSchema
-from tidelock.model.alterations import (
+from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
+from tidelock.model.ddl.statements import (
+    AlterTable,
+    CreateTable,
+    DropTable,
+    cut,
+    read_create_table,
+    read_statements,
+)
+from tidelock.model.ddl.text import alteration_ddl, same_expression, table_ddl
+from tidelock.model.names import fold
+from tidelock.model.schema.alterations import (
     AddColumn,
     AddRule,
     Alteration,
@@ -25,19 +36,8 @@ from tidelock.model.alterations import (
     SetKey,
     SetRequired,
 )
-from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
-from tidelock.model.ddl.spelling import alteration_ddl, same_expression, table_ddl
-from tidelock.model.ddl.statements import (
-    AlterTable,
-    CreateTable,
-    DropTable,
-    cut,
-    read_create_table,
-    read_statements,
-)
-from tidelock.model.declared import DeclaredRule, DeclaredTable
-from tidelock.model.names import fold
-from tidelock.model.schema import Column, TableSchema, table_schema
+from tidelock.model.schema.declared import DeclaredRule, DeclaredTable
+from tidelock.model.schema.schema import Column, TableSchema, table_schema
 from tidelock.model.types import is_list_like
 
 SHOP = """

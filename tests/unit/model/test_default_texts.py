@@ -10,7 +10,7 @@ import pytest
 
 from tidelock.errors import InputError
 from tidelock.model.ddl import parse_schema
-from tidelock.model.defaults import Default, at_moment, moment_of, read_default
+from tidelock.model.schema.defaults import Default, at_moment, moment_of, read_default
 
 ZONE = "America/New_York"
 MOMENT = dt.datetime(2020, 1, 1, 3, tzinfo=dt.UTC)

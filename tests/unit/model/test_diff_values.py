@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.errors import TableNotFound
-from tidelock.model.diffs import (
+from tidelock.model.history.diffs import (
     ColumnDiff,
     DefinitionDiff,
     Diff,
@@ -21,7 +21,7 @@ from tidelock.model.diffs import (
     TableDiff,
 )
 from tidelock.model.plain_values import plain_value
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 
 BEFORE = DiffPoint("main", "main", 4, "main-4")
 AFTER = DiffPoint("dev", "dev", 5, "dev-1-5")

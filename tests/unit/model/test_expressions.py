@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, WrongType
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions import Assignment, parse_assignment, parse_filter
 
 SCHEMA = TableSchema(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidelock.errors import InvalidExpression, InvalidOption
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions import parse_assignment, parse_filter
 from tidelock.model.sql.parameters import bind
 

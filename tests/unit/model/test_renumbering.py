@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.lakes import seed_of
 
-from tidelock.model.renumbering import (
+from tidelock.model.history.renumbering import (
     ABSENT,
     IDENTITY,
     Renumbering,

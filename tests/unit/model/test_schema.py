@@ -9,7 +9,7 @@ import pytest
 
 from tidelock.errors import ColumnNotFound, InvalidSchema, UnsupportedType
 from tidelock.model.ddl import parse_schema
-from tidelock.model.schema import Column, table_schema
+from tidelock.model.schema.schema import Column, table_schema
 from tidelock.model.types import NESTING_MAX, normal_type
 
 UTC = pa.timestamp("us", tz="UTC")

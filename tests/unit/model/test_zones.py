@@ -10,8 +10,8 @@ import pytest
 from tests.support.lakes import seed_of
 
 from tidelock.errors import InvalidOption
-from tidelock.model.zoned_arrays import instants_of, local_times_of
-from tidelock.model.zones import instant_of, zone_of
+from tidelock.model.time.zoned_arrays import instants_of, local_times_of
+from tidelock.model.time.zones import instant_of, zone_of
 
 ZONES = [
     "UTC",

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.support.receivers import define
+from tests.support.sinks.receivers import define
 
 from tidelock.deliver.last_look import LastLook
 from tidelock.deliver.reports import DeliveryReport, PartitionReport
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.sinks import Trouble
+from tidelock.model.time.schedules import parse_schedule
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 EARLIER, LATER = NOW - timedelta(minutes=10), NOW + timedelta(minutes=10)

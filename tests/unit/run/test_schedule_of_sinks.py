@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.destinations import files_at, rows_at
 from tests.support.lakes import wait_until
-from tests.support.receivers import Do, Receiver, receiving
+from tests.support.sinks.destinations import files_at, rows_at
+from tests.support.sinks.receivers import Do, Receiver, receiving
 
 import tidelock
 from tidelock import Lake
@@ -23,7 +23,7 @@ from tidelock.errors import SinkBusy
 from tidelock.model.sinks import SinkDefinition
 from tidelock.run import scheduler
 from tidelock.run.scheduler import Scheduler, Watcher
-from tidelock.store.objects.local import LocalObjects
+from tidelock.store.objects.kinds.local import LocalObjects
 
 HANGING = Do(seconds=120)
 SOON_SECONDS = 30.0

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tidelock.errors import EngineUnavailable, InvalidOption, JavaMissing
-from tidelock.run.jvm import find_java, java_version, local_settings
-from tidelock.run.session import Engine, EngineSettings, read_settings
+from tidelock.run.engine.jvm import find_java, java_version, local_settings
+from tidelock.run.engine.session import Engine, EngineSettings, read_settings
 
 
 def write_config(folder: Path, text: str) -> Path:
@@ -96,7 +96,7 @@ def test_a_session_is_given_alone() -> None:
 
 def test_an_engine_starts_nothing_before_it_is_asked() -> None:
     program = (
-        "import sys; from tidelock.run.session import Engine; e = Engine();"
+        "import sys; from tidelock.run.engine.session import Engine; e = Engine();"
         "assert not e.started; assert e.zone == 'UTC'; e.close();"
         "sys.exit('pyspark' in sys.modules)"
     )

@@ -15,10 +15,10 @@ from tidelock.cli.show.cells import count, seconds
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.engines import starting
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
-from tidelock.model.durations import show_size
+from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
-    from tidelock.store.upkeep.repair import RepairReport
+    from tidelock.store.upkeep.repair.repair import RepairReport
 
 
 def register(app: typer.Typer) -> None:

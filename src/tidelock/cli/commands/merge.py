@@ -14,7 +14,7 @@ from tidelock.cli.show.merges import show_conflicts, show_merge
 
 if TYPE_CHECKING:
     from tidelock.errors import MergeConflict
-    from tidelock.model.merges import Choice
+    from tidelock.model.history.merges import Choice
 
 SIDES: tuple[Literal["source", "target", "fail"], ...] = ("source", "target", "fail")
 EVERY_OTHER = "*"

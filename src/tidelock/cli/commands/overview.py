@@ -41,8 +41,8 @@ def init(
     import tidelock
     from tidelock.errors import InvalidOption, LakeExists
     from tidelock.store.lake_info import create_lake
-    from tidelock.store.objects.location import locate
-    from tidelock.store.objects.nesting import is_lake
+    from tidelock.store.objects.kinds.location import locate
+    from tidelock.store.objects.own_folder import is_lake
 
     if uri and call.lake and uri != call.lake:
         raise InvalidOption(f"Two lakes were named: {uri!r} and {call.lake!r}. Name one.")

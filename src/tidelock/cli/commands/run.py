@@ -26,7 +26,7 @@ from tidelock.cli.show.cells import count, moment, printable, seconds
 if TYPE_CHECKING:
     from tidelock import Lake
     from tidelock.deliver.reports import DeliveryReport
-    from tidelock.derive.refresh.attempts import Attempt
+    from tidelock.derive.attempts.attempts import Attempt
     from tidelock.store.leases.single_holder import Holder
 
 
@@ -56,7 +56,7 @@ def run(
 
 def _run_once(call: Call, lake: Lake, branch: str) -> None:
     from tidelock.cli.commands.sink import end_by as end_by_deliveries
-    from tidelock.cli.commands.stream import end_by
+    from tidelock.cli.commands.stream.stream import end_by
 
     background = Background(lake)
 

@@ -20,7 +20,7 @@ from tidelock.cli.show import documents
 from tidelock.cli.show.cells import moment, printable, seconds
 
 if TYPE_CHECKING:
-    from tidelock.model.schema_plan import SchemaPlan
+    from tidelock.model.schema.plan.plan import SchemaPlan
 
 PathArgument = Annotated[
     str,

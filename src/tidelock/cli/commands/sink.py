@@ -13,8 +13,8 @@ from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
-from tidelock.model.durations import show_moment
 from tidelock.model.sinks import HOLDS, Feed
+from tidelock.model.time.durations import show_moment
 
 if TYPE_CHECKING:
     from tidelock.deliver.reports import DeliveryReport, SinkStatus

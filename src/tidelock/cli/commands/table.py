@@ -18,7 +18,7 @@ from tidelock.cli.options import (
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
 from tidelock.cli.show.documents import Document
-from tidelock.model.durations import show_size
+from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
     from tidelock import Table
@@ -120,7 +120,7 @@ def show(
 
 
 def _describe(table: Table) -> Document:
-    from tidelock.model.column_ddl import to_ddl
+    from tidelock.model.schema.column_ddl import to_ddl
     from tidelock.model.types import type_name
     from tidelock.store.upkeep.maintenance import fragment_sizes, segments_of
 

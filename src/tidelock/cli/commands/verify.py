@@ -9,11 +9,11 @@ import typer
 from tidelock.cli.call import Call, command
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
-from tidelock.model.durations import show_size
+from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
-    from tidelock.store.upkeep.inventory import Finding
-    from tidelock.store.upkeep.verification import VerifyReport
+    from tidelock.store.upkeep.repair.inventory import Finding
+    from tidelock.store.upkeep.repair.verification import VerifyReport
 
 
 def register(app: typer.Typer) -> None:

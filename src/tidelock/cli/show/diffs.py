@@ -8,7 +8,7 @@ from tidelock.cli.show.cells import printable
 
 if TYPE_CHECKING:
     from tidelock.cli.call import Call
-    from tidelock.model.diffs import Diff
+    from tidelock.model.history.diffs import Diff
 
 EXAMPLES = 5
 COUNTS = ("inserted", "updated", "deleted")
@@ -32,7 +32,7 @@ def answer_diff(
 
 
 def _show(call: Call, diff: Diff) -> None:
-    from tidelock.model.diff_text import details, differs_in, told_points
+    from tidelock.model.history.diff_text import details, differs_in, told_points
 
     output = call.output
     output.line(printable(told_points(diff)))

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from tidelock.cli.show.writers import Writer
     from tidelock.deliver.delivery.quarantine import QuarantinedChunk
     from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
-    from tidelock.derive.refresh.attempts import Attempt
+    from tidelock.derive.attempts.attempts import Attempt
     from tidelock.derive.reports import Explanation, Freshness, GroupState, StreamTable
-    from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
+    from tidelock.model.history.commit import BranchRef, Commit, TableChange, TableState
     from tidelock.model.sinks import Trouble
     from tidelock.store.branches import Tag
     from tidelock.store.leases.intents import UnreadableIntent
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tidelock.store.leases.single_holder import Holder
     from tidelock.store.schema.history import SchemaVersion
     from tidelock.store.statements.reports import StatementReport
-    from tidelock.store.upkeep.garbage import GarbageReport
-    from tidelock.store.upkeep.inventory import Finding
+    from tidelock.store.upkeep.garbage.garbage import GarbageReport
     from tidelock.store.upkeep.mirror_notes import Foreign
-    from tidelock.store.upkeep.verification import VerifyReport
+    from tidelock.store.upkeep.repair.inventory import Finding
+    from tidelock.store.upkeep.repair.verification import VerifyReport
 
 Document = dict[str, Any]
 

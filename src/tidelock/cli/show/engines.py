@@ -11,7 +11,7 @@ def starting(
     engine: str | None = None, master: str | None = None, remote: str | None = None
 ) -> str:
     """`Starting Spark…`, or what else is about to be waited for."""
-    from tidelock.run.session import EngineSettings, read_settings
+    from tidelock.run.engine.session import EngineSettings, read_settings
 
     settings = read_settings(EngineSettings(engine, master, None, remote), os.environ, Path.cwd())
     if settings.engine == "sail":

@@ -9,8 +9,8 @@ from tidelock.cli.show.cells import count, printable
 
 if TYPE_CHECKING:
     from tidelock.cli.output import Output
-    from tidelock.model.conflicts import Conflict
-    from tidelock.model.merges import Merge, TableMerge
+    from tidelock.model.history.conflicts import Conflict
+    from tidelock.model.history.merges import Merge, TableMerge
 
 COUNTS = ("inserted", "updated", "deleted")
 EXTRA = ("resolved", "conflicts")
@@ -86,6 +86,6 @@ def _cells(conflict: Conflict) -> list[str]:
 
 
 def _pairs(values: Mapping[str, Any] | None, columns: Sequence[str]) -> str:
-    from tidelock.model.diff_text import pairs
+    from tidelock.model.history.diff_text import pairs
 
     return "" if values is None else pairs({name: values.get(name) for name in columns})

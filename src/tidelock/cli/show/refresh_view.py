@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidelock.cli.output import Output
+    from tidelock.derive.attempts.attempts import Attempt
     from tidelock.derive.graph.groups import Unit
-    from tidelock.derive.refresh.attempts import Attempt
     from tidelock.derive.reports import StreamTable
 
 COLUMNS = ["table", "action", "rows in", "rows out", "seconds", "epoch", "commit", "reason"]
@@ -152,7 +152,7 @@ class RefreshView:
         return f"running {spent:.0f} s, {f'about {left:.0f} s left' if left > 0 else 'late'}"
 
     def _next(self, name: str) -> str:
-        from tidelock.model.schedules import parse_schedule
+        from tidelock.model.time.schedules import parse_schedule
 
         table, last = self._tables.get(name), self._last.get(name)
         if table is None:

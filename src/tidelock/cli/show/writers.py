@@ -33,7 +33,7 @@ def find_writers(call: Call) -> list[Writer]:
     from tidelock.store.leases.intents import read_intent
     from tidelock.store.objects import layout
     from tidelock.store.objects.entries import entries
-    from tidelock.store.objects.location import locate
+    from tidelock.store.objects.kinds.location import locate
 
     objects = locate(call.uri, call.storage_options).objects()
     found = []

@@ -14,16 +14,14 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 
-from tidelock.deliver.delivery.beginning import Beginning, check_history, expired, look
 from tidelock.deliver.delivery.calls import Calls, Interrupted, destination
 from tidelock.deliver.delivery.duty import Duty, on_duty
-from tidelock.deliver.delivery.eras import with_partition_ids
-from tidelock.deliver.delivery.feed import Positioned, RowFeed, by_chunk
 from tidelock.deliver.delivery.holds import check_version, hold_changes, let_go, take_version
-from tidelock.deliver.delivery.lagging import LaggingPartitions
 from tidelock.deliver.delivery.ledger import Ledger, Progress, ProgressNotes, Suspension
+from tidelock.deliver.delivery.look import Beginning, check_history, expired, look
 from tidelock.deliver.delivery.losses import find_losses, lapsed
-from tidelock.deliver.delivery.outcome import (
+from tidelock.deliver.delivery.plan.lagging import LaggingPartitions
+from tidelock.deliver.delivery.plan.outcome import (
     PartitionAccount,
     action_of,
     after_plan,
@@ -31,13 +29,15 @@ from tidelock.deliver.delivery.outcome import (
     must_wait,
     trouble_of,
 )
-from tidelock.deliver.delivery.plan import group_window, rows_at, rows_of, since
-from tidelock.deliver.delivery.planner import Planner
+from tidelock.deliver.delivery.plan.plan import group_window, rows_at, rows_of, since
+from tidelock.deliver.delivery.plan.planner import Planner
 from tidelock.deliver.delivery.quarantine import Quarantine
 from tidelock.deliver.delivery.recovery import find_standing
 from tidelock.deliver.delivery.replay_losses import refuse_losses
 from tidelock.deliver.delivery.sender import Sender
 from tidelock.deliver.destinations.protocol import Ranges, SentChunk, Sink, Terms, as_planned
+from tidelock.deliver.feeds.eras import with_partition_ids
+from tidelock.deliver.feeds.feed import Positioned, RowFeed, by_chunk
 from tidelock.deliver.reports import Action, DeliveryReport, PartitionReport
 from tidelock.errors import DestinationFailed, SinkBusy, SinkStopped, SnapshotExpired
 from tidelock.model.sinks import (
@@ -100,8 +100,8 @@ class Delivery:
 
     Owns: the order of everything that is done, at the lake and at the destination. It delivers in
     plans, one after the other: the plan that is open, if a crash or a failure left one, as it is;
-    then what partitions that are behind have still to get (lagging.py); then what is new. Each plan
-    goes through these states:
+    then what partitions that are behind have still to get (plan/lagging.py); then what is new. Each
+    plan goes through these states:
 
              hold, plan            chunks, confirmation            state, plan closed
         new ------------> planned ----------------------> sent --------------------> settled

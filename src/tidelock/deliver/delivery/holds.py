@@ -11,12 +11,12 @@ import time
 from contextlib import suppress
 
 from tidelock.errors import StoreError
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.commit import BranchRef
 from tidelock.model.sinks import SinkDefinition, SinkState
 from tidelock.store.leases.holds import hold_names, release_hold, take_hold
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store
-from tidelock.store.upkeep.announcements import check_readable, collection_runs
+from tidelock.store.upkeep.garbage.announcements import check_readable, collection_runs
 
 
 def hold_name(definition: SinkDefinition, what: int | str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidelock.errors import Advice, SinkLapsed
-from tidelock.model.commit import BranchRef, TableState
+from tidelock.model.history.commit import BranchRef, TableState
 from tidelock.model.sinks import SinkDefinition, SinkState
 from tidelock.store.log.log import Log
 from tidelock.store.log.table_changes import changes_of

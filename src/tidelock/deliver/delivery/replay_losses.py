@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidelock.deliver.delivery.eras import Divided, divided_by, schema_at
-from tidelock.deliver.delivery.feed import Positioned
-from tidelock.deliver.delivery.plan import by_path
+from tidelock.deliver.delivery.plan.plan import by_path
 from tidelock.deliver.delivery.quarantine import Quarantine
 from tidelock.deliver.destinations.partitions import WHOLE
 from tidelock.deliver.destinations.protocol import Ranges
+from tidelock.deliver.feeds.eras import Divided, divided_by, schema_at
+from tidelock.deliver.feeds.feed import Positioned
 from tidelock.errors import Advice, SinkStopped
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.sinks import SinkDefinition
 from tidelock.store.lookup.by_sequence import SEQUENCE, Ids, find_stretches, read_rows, sequences_in
 from tidelock.store.store import Store

@@ -68,7 +68,7 @@ from tidelock.model.sinks import (
 from tidelock.model.types import normal_type
 from tidelock.store.lookup.by_sequence import SEQUENCE
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.location import locate
 
 ROWS_PER_COMMIT = 1_000_000
 

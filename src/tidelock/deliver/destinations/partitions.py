@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.errors import InvalidOption
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 
 WHOLE = ""
 """The path of a sink without partitions."""

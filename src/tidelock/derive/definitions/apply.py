@@ -34,10 +34,10 @@ from tidelock.derive.definitions.written import Defined
 from tidelock.derive.graph.due import suspension
 from tidelock.derive.stream import Stream
 from tidelock.errors import Advice, CommitConflict, InputError, InvalidOption, QueryFailed
-from tidelock.model.commit import Commit
-from tidelock.model.declared import DeclaredTable
+from tidelock.model.history.commit import Commit
 from tidelock.model.names import fold, is_hidden
-from tidelock.model.schema_plan import SchemaPlan
+from tidelock.model.schema.declared import DeclaredTable
+from tidelock.model.schema.plan.plan import SchemaPlan
 from tidelock.model.sql.text import same_query
 from tidelock.model.streams import Definition
 from tidelock.store.schema.plans import make_plan, refuse_loss, stage_plan

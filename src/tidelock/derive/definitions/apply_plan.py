@@ -1,7 +1,7 @@
 """What `tidelock apply` would do, as a value: shown as text, given as JSON, then carried out.
 
 Owns: the changes, their order and their wording. What is done with tables is a plan of its own
-(`model/schema_plan.py`), which comes first.
+(`model/schema/plan/plan.py`), which comes first.
 Invariant: the changes can be carried out as they come. Drops stand first, a table before those that
 it reads; everything else follows, a table after those that it reads.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tidelock.model.schema_plan import SchemaPlan
+from tidelock.model.schema.plan.plan import SchemaPlan
 from tidelock.model.streams import Definition
 
 Action = Literal["drop", "create", "replace", "alter", "unchanged"]

@@ -1,7 +1,7 @@
 """Defining stream tables: creating, replacing, altering, dropping, suspending and resuming them.
 
 Owns: the commits. Every change is one; one that meets another, such as a refresh, is made again on
-top of it. What is staged for each is for staging.py.
+top of it. What is staged for each is for staged_streams.py.
 Invariant: whatever is published, every stream table reads tables that exist, and none reads itself.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidelock.derive.attempts.attempts import Attempt, record
+from tidelock.derive.attempts.failures import Failures
 from tidelock.derive.catalog import Catalog, stream_of
 from tidelock.derive.definitions.options import option_changes
-from tidelock.derive.definitions.staging import StreamStaging
+from tidelock.derive.definitions.staged_streams import StreamStaging
 from tidelock.derive.graph.groups import check_policy, policy_warnings
-from tidelock.derive.refresh.attempts import Attempt, record
-from tidelock.derive.refresh.failures import Failures
 from tidelock.errors import (
     Advice,
     CommitConflict,
@@ -25,9 +25,8 @@ from tidelock.errors import (
     TableInUse,
 )
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import Commit, Tables
+from tidelock.model.history.commit import Commit, Tables
 from tidelock.model.names import check_table_name
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.streams import (
     Consistency,
     Definition,
@@ -35,6 +34,7 @@ from tidelock.model.streams import (
     SchedulePolicy,
     check_choice,
 )
+from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 

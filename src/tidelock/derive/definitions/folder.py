@@ -18,8 +18,8 @@ from tidelock.derive.definitions.sql_files import read_sql, read_tables
 from tidelock.derive.definitions.written import Defined, Written, origin_of, refusal
 from tidelock.derive.graph.groups import check_policy
 from tidelock.errors import InvalidOption
-from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import fold
+from tidelock.model.schema.declared import DeclaredTable
 from tidelock.model.streams import Definition
 
 _READERS = {".sql": read_sql, ".py": read_python}

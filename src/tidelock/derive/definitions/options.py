@@ -10,7 +10,6 @@ from typing import Any
 
 from tidelock.errors import InvalidOption
 from tidelock.model.names import suggest
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.streams import (
     Consistency,
     Definition,
@@ -18,6 +17,7 @@ from tidelock.model.streams import (
     SchedulePolicy,
     check_choice,
 )
+from tidelock.model.time.schedules import parse_schedule
 
 MANUAL = "manual"
 """The schedule, as text, of a table that is refreshed only when it is asked for."""

@@ -28,8 +28,8 @@ from tidelock.derive.definitions.file_sql import FileSql, Namespace, read_query
 from tidelock.derive.definitions.options import check_option, option_name
 from tidelock.derive.definitions.written import Written, refusal
 from tidelock.errors import InvalidDefinition, InvalidName, InvalidOption
-from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import check_name
+from tidelock.model.schema.declared import DeclaredTable
 from tidelock.model.sql.script import cut
 from tidelock.model.sql.text import TEXT_TYPES, line_of, word
 from tidelock.store.schema.sources import read_table

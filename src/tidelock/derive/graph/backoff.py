@@ -1,6 +1,6 @@
 """What follows from a failed refresh: try again later, or suspend.
 
-Owns: which errors may go away by themselves. How long to wait for that: `model/retries.py`.
+Owns: which errors may go away by themselves. How long to wait for that: `model/time/retries.py`.
 
 Invariant, for the n-th failure in a row, n >= 1: a permanent error suspends at once, a transient
 one when n = FAILURES_MAX, and what only the engine is to blame for never does.
@@ -21,7 +21,7 @@ from tidelock.errors import (
     RuleBroken,
     TidelockError,
 )
-from tidelock.model.retries import wait_seconds
+from tidelock.model.time.retries import wait_seconds
 
 FAILURES_MAX = 10
 # They say something about the place that was named, which stays as it is.

@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidelock.model.durations import show_moment
-from tidelock.model.retries import WAIT_SECONDS_MAX
-from tidelock.model.schedules import Schedule
 from tidelock.model.streams import SchedulePolicy
+from tidelock.model.time.durations import show_moment
+from tidelock.model.time.retries import WAIT_SECONDS_MAX
+from tidelock.model.time.schedules import Schedule
 
 
 @dataclass(frozen=True, slots=True)

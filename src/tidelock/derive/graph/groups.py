@@ -21,7 +21,7 @@ leaves the path through M for the last time before M is A, where it first return
 holds exactly if, for each input S of Y, M is S, or M is a gate of S, or M and S have no root in
 common. So gates come in one pass from the inputs down, ways around in one pass back up, and what
 belongs together are the connected parts of the steps found. That is a handful of set operations
-for each step of the graph. `tests/property/test_oracle_groups.py` holds it against the rule.
+for each step of the graph. `tests/property/derive/test_oracle_groups.py` holds it against the rule.
 """
 
 from __future__ import annotations

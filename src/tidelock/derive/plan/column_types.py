@@ -38,7 +38,7 @@ from tidelock.derive.plan.state_columns import StateColumns, plan_state_columns
 from tidelock.derive.spark.engine_query import EngineQuery
 from tidelock.model.ddl import read_columns
 from tidelock.model.names import is_hidden, quote
-from tidelock.model.schema import table_schema
+from tidelock.model.schema.schema import table_schema
 from tidelock.store.engine import Engine
 
 if TYPE_CHECKING:

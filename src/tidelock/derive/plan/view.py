@@ -29,7 +29,7 @@ from tidelock.errors import QueryFailed
 from tidelock.model.names import internal_name as internal_name
 from tidelock.model.names import is_hidden, quote
 from tidelock.model.names import kept_for as kept_for
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.streams import Definition
 from tidelock.model.types import spell_type
 from tidelock.store.engine import Engine

@@ -12,10 +12,10 @@ from typing import TypeAlias
 from tidelock.derive.algebra.operators import scans
 from tidelock.derive.plan.view import ViewPlan
 from tidelock.derive.refresh.costs import Way, estimate
-from tidelock.derive.refresh.input_changes import Changes, find_changes
+from tidelock.derive.refresh.delta.input_changes import Changes, find_changes
 from tidelock.derive.stream import Stream
 from tidelock.errors import SnapshotExpired
-from tidelock.model.commit import BranchRef, Tables
+from tidelock.model.history.commit import BranchRef, Tables
 from tidelock.store.store import Store
 
 InputChanges: TypeAlias = dict[str, Changes | None] | str

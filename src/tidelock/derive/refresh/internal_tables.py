@@ -6,7 +6,7 @@ Owns: making and dropping them, together with the definition that needs them.
 from __future__ import annotations
 
 from tidelock.derive.plan.view import ViewPlan, internal_name
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.store.transaction import Transaction
 
 

@@ -14,8 +14,8 @@ from tidelock.derive.catalog import Catalog
 from tidelock.derive.graph.due import suspension
 from tidelock.derive.refresh.unit import MemberFailed, Members, is_current
 from tidelock.derive.stream import Stream
-from tidelock.model.commit import Tables, TableState
-from tidelock.model.merges import Merge, TableAction, TableMerge
+from tidelock.model.history.commit import Tables, TableState
+from tidelock.model.history.merges import Merge, TableAction, TableMerge
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 

@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from tidelock.derive.attempts.attempts import Attempt, keys_by_table, record, record_once
+from tidelock.derive.attempts.failures import Failures
 from tidelock.derive.catalog import Arrangement, Catalog, stream_of
 from tidelock.derive.definitions.define import CONFLICTS_MAX, StreamDefinitions
 from tidelock.derive.graph.backoff import blames_engine, is_engine_away, judge
 from tidelock.derive.graph.due import Due, MemberState, decide, next_moment, suspension
 from tidelock.derive.graph.groups import Unit, unit_levels
-from tidelock.derive.refresh.attempts import Attempt, keys_by_table, record, record_once
-from tidelock.derive.refresh.failures import Failures
 from tidelock.derive.refresh.unit import MemberFailed, UnitRefresh, is_current
 from tidelock.derive.spark.engine_rest import EngineRest
 from tidelock.derive.stream import Stream
 from tidelock.errors import CommitConflict, EngineError, TidelockError
-from tidelock.model.schedules import parse_schedule
 from tidelock.model.streams import SchedulePolicy
+from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store
 

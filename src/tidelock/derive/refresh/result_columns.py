@@ -23,7 +23,7 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.model.names import is_hidden
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.types import spell_type, type_name
 from tidelock.store.spark.sessions import Speaker
 

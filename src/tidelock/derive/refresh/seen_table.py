@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from tidelock.derive.refresh.lookup import LeafTable
+from tidelock.derive.refresh.delta.lookup import LeafTable
 from tidelock.derive.seen import SeenInput
 from tidelock.derive.sight import label_schema
 from tidelock.model.names import fold, quote
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.expressions import parse_filter
 from tidelock.model.sql.reads import find_reads
 from tidelock.model.sql.trees import expression, rewrite, text_of

@@ -23,18 +23,18 @@ from tidelock.derive.plan.column_types import Kept
 from tidelock.derive.plan.segment_sql import bag_rows, group_rows, partition_rows, summed
 from tidelock.derive.plan.segments import INTERNAL, Bag, Groups
 from tidelock.derive.plan.view import ViewPlan, internal_name, whole
-from tidelock.derive.refresh.delta import Move, difference, move, stored
-from tidelock.derive.refresh.input_changes import cancelled
+from tidelock.derive.refresh.delta.delta import Move, difference, move, stored
+from tidelock.derive.refresh.delta.input_changes import cancelled
+from tidelock.derive.refresh.delta.terms import Bound, state
 from tidelock.derive.refresh.seen_table import SeenTable, query_seen
-from tidelock.derive.refresh.terms import Bound, state
 from tidelock.derive.spark.comparison import has_nested
 from tidelock.derive.spark.differences import differing
 from tidelock.derive.spark.engine_query import EngineQuery
 from tidelock.errors import QueryFailed
 from tidelock.model.names import quote
+from tidelock.store.operations.operations import Overwrite, Replacement
 from tidelock.store.spark.replacement import replace_frame
 from tidelock.store.spark.stage import overwrite_frame
-from tidelock.store.staging.operations import Overwrite, Replacement
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
 from tidelock.store.tables.fragments import with_row_ids

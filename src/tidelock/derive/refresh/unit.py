@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from tidelock.derive.attempts.attempts import Attempt
 from tidelock.derive.catalog import Arrangement, Catalog
 from tidelock.derive.graph.levels import levels_of
 from tidelock.derive.plan.body_sql import WEIGHT
 from tidelock.derive.planned import Planned
-from tidelock.derive.refresh.attempts import Attempt
 from tidelock.derive.refresh.choice import InputChanges, choose, find_all_changes
 from tidelock.derive.refresh.costs import Way, after_delta, after_full
-from tidelock.derive.refresh.delta import RowsNotFound
-from tidelock.derive.refresh.input_changes import Changes, cancelled, read_changes, weighted
+from tidelock.derive.refresh.delta.delta import RowsNotFound
+from tidelock.derive.refresh.delta.input_changes import Changes, cancelled, read_changes, weighted
 from tidelock.derive.refresh.internal_tables import restage_internal
 from tidelock.derive.refresh.result_columns import (
     is_foreign,
@@ -40,12 +40,12 @@ from tidelock.derive.refresh.table import Outcome, TableRefresh
 from tidelock.derive.spark.engine_query import asking
 from tidelock.derive.stream import Stream
 from tidelock.errors import DefinitionBroken, InputError, QueryFailed, TidelockError
-from tidelock.model.commit import TableChange, Tables, TableState
+from tidelock.model.history.commit import TableChange, Tables, TableState
 from tidelock.model.streams import PUBLISHING, InputVersion, Spent, StreamState
+from tidelock.store.changes.changes import diff_batches
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.spark.sessions import engine_errors, speaker_of
 from tidelock.store.store import Store
-from tidelock.store.tables.changes import diff_batches
 from tidelock.store.transaction import Transaction
 
 MEMBERS_AT_ONCE = 16

@@ -13,7 +13,7 @@ import threading
 from datetime import datetime, timedelta
 
 from tidelock.errors import EngineError
-from tidelock.model.retries import wait_seconds
+from tidelock.model.time.retries import wait_seconds
 
 
 class EngineRest:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidelock.derive.spark.engine_query import local_frame
 from tidelock.errors import InvalidExpression, QueryFailed, TidelockError
 from tidelock.model.names import fold
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.reads import find_reads
 from tidelock.store.engine import Engine
 from tidelock.store.spark.query import run_query

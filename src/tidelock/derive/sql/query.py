@@ -36,10 +36,10 @@ from tidelock.derive.sql.scopes import (
 )
 from tidelock.derive.sql.selections import check_names
 from tidelock.derive.sql.selects import plan_select
-from tidelock.derive.sql.subqueries import answer, keep
+from tidelock.derive.sql.subqueries.subqueries import answer, keep
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.functions import CLOCK, THE_TIME, why_refused
 from tidelock.model.sql.reads import find_reads
 from tidelock.model.sql.tables import is_named, tables_in

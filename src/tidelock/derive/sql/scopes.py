@@ -21,7 +21,7 @@ from tidelock.derive.sql.calls import is_inside_aggregate
 from tidelock.derive.sql.view import Obstacle
 from tidelock.errors import ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.names import fold, suggest
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.functions import (
     CLOCK,
     SURROUNDINGS,

@@ -23,7 +23,7 @@ from tidelock.derive.sql.group_by import plan_grouping
 from tidelock.derive.sql.order_by import Limit, limit_of, order_nodes, take
 from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
 from tidelock.derive.sql.selections import Item, item_tree, select_items
-from tidelock.derive.sql.subqueries import keep, lift, plan_rows
+from tidelock.derive.sql.subqueries.subqueries import keep, lift, plan_rows
 from tidelock.derive.sql.windows import named_windows, plan_windows, with_windows_named
 from tidelock.errors import InvalidExpression
 from tidelock.model.names import fold

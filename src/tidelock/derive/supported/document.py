@@ -24,7 +24,7 @@ from tidelock.derive.sql.query import parse_view
 from tidelock.derive.supported.examples import CALLS, FORMS, TABLES, UNNAMED, UNTYPED
 from tidelock.errors import BrokenInvariant, InvalidExpression, UnsupportedType
 from tidelock.model.ddl import parse_schema
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql import functions
 from tidelock.model.sql.trees import columns_of, expression
 from tidelock.model.types import spell_type

@@ -22,7 +22,7 @@ from tidelock.model.types import type_name
 
 if TYPE_CHECKING:
     from tidelock.ingest.files.row_file import RowFile
-    from tidelock.model.schema import Column, TableSchema
+    from tidelock.model.schema.schema import Column, TableSchema
 
 BLOCK_BYTES = 4 << 20
 

@@ -21,15 +21,15 @@ from tidelock.errors import InputError, WrongType
 from tidelock.ingest.files.csv import misfit_error
 from tidelock.ingest.files.text import NOT_UTF8, TextMisfit, array_from_text, parser
 from tidelock.model.names import fold, suggest
+from tidelock.model.time.zones import UTC
 from tidelock.model.types import is_list_like, type_name, walk
-from tidelock.model.zones import UTC
 from tidelock.store.rows.arrow_values import Misfit, UnknownField
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.python_values import ValuesMisfit, array_of
 from tidelock.store.rows.refusals import unknown_columns
 
 if TYPE_CHECKING:
-    from tidelock.model.schema import Column, TableSchema
+    from tidelock.model.schema.schema import Column, TableSchema
 
 BLOCK_BYTES = 4 << 20
 

@@ -27,9 +27,9 @@ from tidelock.ingest.files.jsonl import read_blocks
 from tidelock.ingest.files.row_file import RowFile, unreadable
 from tidelock.ingest.files.text import Utf8Stream
 from tidelock.model.names import fold
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
+from tidelock.model.schema.widening import is_widening
 from tidelock.model.types import inner_fields, list_type, normal_type, type_name
-from tidelock.model.widening import is_widening
 
 _BIGINT = range(-(2**63), 2**63)
 _NULL = pa.null()

@@ -17,7 +17,7 @@ from tidelock.ingest.files.jsonl import JsonlRows
 from tidelock.ingest.files.parquet import ParquetRows
 from tidelock.ingest.files.row_file import RowFile, unreadable
 from tidelock.ingest.files.text import NOT_UTF8, NotUtf8, Utf8Stream
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.inputs import read_input
 

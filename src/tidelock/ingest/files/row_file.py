@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelock.errors import InputError, WrongType
-from tidelock.model.zones import UTC
+from tidelock.model.time.zones import UTC
 
 STDIN = "-"
 FORMATS = ("parquet", "csv", "jsonl")

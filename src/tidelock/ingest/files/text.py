@@ -32,10 +32,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.model.time.zoned_arrays import instants_of
+from tidelock.model.time.zones import UTC as UTC_ZONE
+from tidelock.model.time.zones import instant_of
 from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
-from tidelock.model.zoned_arrays import instants_of
-from tidelock.model.zones import UTC as UTC_ZONE
-from tidelock.model.zones import instant_of
 
 DECIMAL_DIGITS_MAX = 38
 _INTEGER = re.compile(r"[+-]?[0-9]+")

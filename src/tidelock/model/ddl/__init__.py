@@ -11,9 +11,9 @@
 Laws: parse_schema(to_ddl(s), s.key) == s; what `table_ddl` writes is read back as the same table.
 """
 
-from tidelock.model.column_ddl import spark_ddl, to_ddl
 from tidelock.model.ddl.forms import parse_declared, parse_schema, read_columns
 from tidelock.model.ddl.types import parse_type
+from tidelock.model.schema.column_ddl import spark_ddl, to_ddl
 from tidelock.model.types import type_name
 
 __all__ = [

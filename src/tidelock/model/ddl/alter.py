@@ -18,7 +18,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidelock.model.alterations import (
+from tidelock.model.ddl.columns import (
+    ColumnList,
+    read_column,
+    read_default,
+    read_rule,
+    read_table_name,
+)
+from tidelock.model.ddl.types import read_type
+from tidelock.model.schema.alterations import (
     AddColumn,
     AddRule,
     Alteration,
@@ -32,14 +40,6 @@ from tidelock.model.alterations import (
     SetKey,
     SetRequired,
 )
-from tidelock.model.ddl.columns import (
-    ColumnList,
-    read_column,
-    read_default,
-    read_rule,
-    read_table_name,
-)
-from tidelock.model.ddl.types import read_type
 from tidelock.model.sql.cursor import Cursor, schema_cursor
 from tidelock.model.types import normal_type
 

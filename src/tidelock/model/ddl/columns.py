@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 
 from tidelock.errors import InvalidSchema
 from tidelock.model.ddl.types import KNOWN, read_type
-from tidelock.model.declared import DeclaredRule
-from tidelock.model.rules import OnDelete
-from tidelock.model.schema import Column
+from tidelock.model.schema.declared import DeclaredRule
+from tidelock.model.schema.rules import OnDelete
+from tidelock.model.schema.schema import Column
 from tidelock.model.sql.cursor import Cursor
 
 _REFUSED = {

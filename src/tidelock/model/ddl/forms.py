@@ -14,9 +14,9 @@ import pyarrow as pa
 from tidelock.errors import InvalidSchema
 from tidelock.model.ddl.columns import ColumnList, only_columns, read_list
 from tidelock.model.ddl.types import parse_type
-from tidelock.model.declared import DeclaredTable
 from tidelock.model.names import fold
-from tidelock.model.schema import Column, TableSchema, table_schema
+from tidelock.model.schema.declared import DeclaredTable
+from tidelock.model.schema.schema import Column, TableSchema, table_schema
 from tidelock.model.sql.cursor import schema_cursor
 from tidelock.model.types import list_type, map_type, refusal, struct_type
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidelock.errors import InvalidSchema
-from tidelock.model.alterations import SetComment
 from tidelock.model.ddl.alter import Action, read_actions
 from tidelock.model.ddl.columns import read_list, read_table_name
 from tidelock.model.ddl.forms import declared_table
-from tidelock.model.declared import DeclaredTable
+from tidelock.model.schema.alterations import SetComment
+from tidelock.model.schema.declared import DeclaredTable
 from tidelock.model.sql.cursor import Cursor
 from tidelock.model.sql.script import Written, cut
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from tidelock.model.names import fold
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.functions import CLOCK, SURROUNDINGS, why_refused
 from tidelock.model.sql.trees import expression, rewrite, text_of
 

@@ -24,7 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidelock.errors import InvalidExpression, TableNotFound
 from tidelock.model.names import fold, suggest
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.row_filters import row_filters
 from tidelock.model.sql.tables import is_named, tables_in
 from tidelock.model.sql.text import Unreadable, read_tokens

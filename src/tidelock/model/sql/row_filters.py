@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from tidelock.errors import TidelockError
 from tidelock.model.names import fold
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.predicates import conjuncts
 
 _INNER = ("", "INNER", "CROSS")

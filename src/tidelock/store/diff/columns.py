@@ -13,10 +13,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from tidelock.model.diffs import ColumnDiff
+from tidelock.model.history.diffs import ColumnDiff
 from tidelock.model.names import fold
-from tidelock.model.schema import Column, TableSchema
-from tidelock.model.widening import is_widening
+from tidelock.model.schema.schema import Column, TableSchema
+from tidelock.model.schema.widening import is_widening
 from tidelock.store.merge.rows.sides import Shown
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.commit import TableState
-from tidelock.model.diffs import RowDiff, RowWhat
-from tidelock.model.renumbering import Ids
+from tidelock.model.history.commit import TableState
+from tidelock.model.history.diffs import RowDiff, RowWhat
+from tidelock.model.history.renumbering import Ids
+from tidelock.store.changes.alike import Mask, same_values
+from tidelock.store.changes.pin_diff import PinDiff, PinRows
 from tidelock.store.diff.columns import PairedColumns
-from tidelock.store.diff.matching import ById, ByKey, Matched, Matching, match_rows, parts
+from tidelock.store.diff.matches import ById, ByKey, Matched, Matching, match_rows, parts
 from tidelock.store.merge.rows.sides import rows_at_a_time
-from tidelock.store.tables.alike import Mask, same_values
 from tidelock.store.tables.datasets import TableFiles
-from tidelock.store.tables.pin_diff import PinDiff, PinRows
 
 SEQUENCE = "_sequence"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tidelock.model.commit import Tables, TableState
-from tidelock.model.diffs import DefinitionDiff
+from tidelock.model.history.commit import Tables, TableState
+from tidelock.model.history.diffs import DefinitionDiff
 from tidelock.model.names import fold
-from tidelock.model.rule_text import columns_text, rule_text
-from tidelock.model.rules import Rule
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.rule_text import columns_text, rule_text
+from tidelock.model.schema.rules import Rule
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.diff.columns import PairedColumns
 from tidelock.store.rules.listing import declared_rules
 from tidelock.store.tables.datasets import TableFiles

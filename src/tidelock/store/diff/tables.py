@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tidelock.model.commit import TableState
-from tidelock.model.diffs import DefinitionDiff, StreamDiff, TableDiff, What
+from tidelock.model.history.commit import TableState
+from tidelock.model.history.diffs import DefinitionDiff, StreamDiff, TableDiff, What
+from tidelock.model.history.renumbering import IDENTITY
 from tidelock.model.names import fold, is_hidden
-from tidelock.model.renumbering import IDENTITY
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
+from tidelock.store.changes.pin_diff import PinDiff, PinRows, diff_pins, every_row
 from tidelock.store.diff.columns import PairedColumns, pair_columns
-from tidelock.store.diff.kinship import Kinship
-from tidelock.store.diff.matching import ById, ByKey, ByValue, Matching
+from tidelock.store.diff.matches import ById, ByKey, ByValue, Matching
 from tidelock.store.diff.rows import TableRows
 from tidelock.store.diff.rules import diff_rules
+from tidelock.store.kinship.kinship import Kinship
 from tidelock.store.parts import Parts
 from tidelock.store.snapshot import Snapshot
-from tidelock.store.tables.pin_diff import PinDiff, PinRows, diff_pins, every_row
 
 Streams = Callable[[TableState | None, TableState | None], StreamDiff | None]
 """How the definitions of a stream table differ; None if it is none at either point."""

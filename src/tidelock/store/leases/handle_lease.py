@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from tidelock.model.commit import Tables
+from tidelock.model.history.commit import Tables
 from tidelock.store.leases.leases import Footing, Held, Keeper, Lease, new_lease_id, owner_name
 from tidelock.store.leases.uses import Use, Uses, are_many, cover
 from tidelock.store.log.clock import LakeClock

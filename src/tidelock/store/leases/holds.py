@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.commit import BranchRef
 from tidelock.model.names import check_name
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries

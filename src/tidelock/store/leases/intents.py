@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from tidelock.errors import Advice, CorruptObject, IntentUnreadable, NewerFormat, ObjectMissing
-from tidelock.model.commit import Kind, TableChange
+from tidelock.model.history.commit import Kind, TableChange
 from tidelock.store.leases.leases import Held, Keeper
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries

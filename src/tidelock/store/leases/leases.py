@@ -10,7 +10,7 @@ Others tell whether something ran out by the store's clock, which is also the on
 objects. They may be wrong, for that clock may take a step, and objects may appear long after their
 writer looked whether it still may write them. So a lease or an intent says who may live, and never
 who may publish: that is for the log to say (log/fences.py).
-After a crash: what is left expires, and garbage collection removes it (upkeep/garbage.py).
+After a crash: what is left expires, and garbage collection removes it (upkeep/garbage/garbage.py).
 """
 
 from __future__ import annotations

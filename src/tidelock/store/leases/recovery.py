@@ -44,7 +44,7 @@ from tidelock.errors import (
     ObjectExists,
     SnapshotExpired,
 )
-from tidelock.model.commit import BranchRef, Commit, TableChange, Tables
+from tidelock.model.history.commit import BranchRef, Commit, TableChange, Tables
 from tidelock.model.listing import Listing
 from tidelock.store.leases.intents import Intent, read_intent
 from tidelock.store.leases.leases import expired, store_now
@@ -58,7 +58,7 @@ from tidelock.store.objects.entries import entries
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.objects.records import decode, encode
 from tidelock.store.parts import Parts
-from tidelock.store.rules.attempts import recheck
+from tidelock.store.rules.rule_checks import recheck
 
 logger = logging.getLogger("tidelock")
 

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from tidelock.errors import BranchDeleted, CorruptObject, NewerFormat
-from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.history.commit import BranchRef, Commit
 from tidelock.store.log.checkpoints import LAG, SPANS, Checkpoint, named
 from tidelock.store.log.clock import own_time
 from tidelock.store.log.log import FENCE, REMOVE_AFTER_SECONDS, Log

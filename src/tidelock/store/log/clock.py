@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from tidelock.errors import StoreError
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.commit import BranchRef
 from tidelock.store.log.log import Head, Log
 from tidelock.store.objects import layout
 from tidelock.store.objects.protocol import Objects

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelock.model.commit import BranchRef, Commit, Tables
+from tidelock.model.history.commit import BranchRef, Commit, Tables
 from tidelock.store.log.log import Head, Log
 
 

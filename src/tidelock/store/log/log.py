@@ -39,7 +39,7 @@ from tidelock.errors import (
     StoreError,
     VersionNotFound,
 )
-from tidelock.model.commit import BranchRef, Commit, Tables
+from tidelock.model.history.commit import BranchRef, Commit, Tables
 from tidelock.store.log.checkpoints import SPANS, Checkpoint, Past, Piece, numbered, pieces_of
 from tidelock.store.objects import layout
 from tidelock.store.objects.boot_time import boot_seconds

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tidelock.model.ancestry import Ancestry, joined, line_of
-from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.history.ancestry import Ancestry, joined, line_of
+from tidelock.model.history.commit import BranchRef, Commit
 from tidelock.store.log.log import MERGE, Head, Log
 
 ENTRIES_MAX = 1024

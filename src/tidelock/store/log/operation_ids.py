@@ -6,8 +6,8 @@ staged, so that any later attempt, in any process, finds the commit of an earlie
 id twice returns the first commit, as long ago as it may be. What was published before a branch was
 forked is in the history of both, and so is its id. A claim is removed once an index of the log
 (operation_index.py) has its operation, or when nobody is left who could publish it
-(upkeep/sweep.py). After a crash: a claim without a version means that the log must be searched from
-`since` on. One that cannot be read means that all of it must be.
+(upkeep/garbage/sweep.py). After a crash: a claim without a version means that the log must be
+searched from `since` on. One that cannot be read means that all of it must be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 
 from tidelock.errors import CorruptObject, ObjectExists, ObjectMissing, StoreError
 from tidelock.model.arguments import check_text
-from tidelock.model.commit import BranchRef, Commit
+from tidelock.model.history.commit import BranchRef, Commit
 from tidelock.store.log.checkpoints import LAG
 from tidelock.store.log.log import LOOK_SECONDS, Head, Log
 from tidelock.store.log.operation_index import STEP, Answer, Published

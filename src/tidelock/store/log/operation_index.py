@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tidelock.errors import CorruptObject, ObjectMissing
-from tidelock.model.commit import BranchRef
+from tidelock.model.history.commit import BranchRef
 from tidelock.store.log.checkpoints import LAG, SPANS
 from tidelock.store.log.log import Log
 from tidelock.store.objects import layout

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from tidelock.errors import Advice, OutcomeUnknown
-from tidelock.model.commit import Commit, Kind, TableChange, commit_id
+from tidelock.model.history.commit import Commit, Kind, TableChange, commit_id
 from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.objects.followers import Waiter

@@ -30,7 +30,7 @@ from tidelock.errors import (
     StoreUnavailable,
     TidelockError,
 )
-from tidelock.model.commit import BranchRef, Commit, TableChange
+from tidelock.model.history.commit import BranchRef, Commit, TableChange
 from tidelock.store.log.fences import fenced_since, refuse_fenced
 from tidelock.store.log.line import Line
 from tidelock.store.log.log import FENCE, GROUP_MAX, MERGE, Head, Log

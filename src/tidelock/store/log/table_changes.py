@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from tidelock.model.commit import BranchRef, Commit, TableChange
+from tidelock.model.history.commit import BranchRef, Commit, TableChange
 from tidelock.model.names import fold
 from tidelock.store.log.log import Log
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tidelock.store.objects import layout
 from tidelock.store.objects.followers import taken_lock
-from tidelock.store.objects.location import Location
+from tidelock.store.objects.kinds.location import Location
 
 WAIT_SECONDS_MAX = 0.25
 IDLE_SECONDS = 5.0

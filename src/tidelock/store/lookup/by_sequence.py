@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidelock.store.changes.changes import live_row_ids
 from tidelock.store.lookup.by_place import look_up_rows
-from tidelock.store.tables.changes import live_row_ids
 from tidelock.store.tables.fragments import Addresses, Dataset
 
 NOTHING = -1

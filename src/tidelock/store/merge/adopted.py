@@ -12,17 +12,17 @@ from itertools import chain, islice
 
 import numpy as np
 
-from tidelock.model.commit import Kind, TableChange, TableState
+from tidelock.model.history.commit import Kind, TableChange, TableState
 from tidelock.model.streams import PUBLISHING, StreamState
+from tidelock.store.changes.pin_diff import PinDiff, diff_pins
+from tidelock.store.kinship.bases import Tip
 from tidelock.store.log.log import Log
 from tidelock.store.log.table_changes import changes_of
-from tidelock.store.merge.bases import Tip
-from tidelock.store.staging.counts import ByColumnId, Counts, Target
-from tidelock.store.staging.operations import Operation
+from tidelock.store.operations.counts import ByColumnId, Counts, Target
+from tidelock.store.operations.operations import Operation
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset
-from tidelock.store.tables.pin_diff import PinDiff, diff_pins
 
 COMMITS_SUMMED_MAX = 8
 """What so many commits did is told by them; of more, the two ends are compared."""

@@ -1,7 +1,7 @@
 """The columns of a table that is merged: what each side calls them, and what becomes of them.
 
 Owns: reading the schemas of both sides and of the bases, and how the rows of each pin are shown
-under the merged columns (model/schema_merge.py decides).
+under the merged columns (model/schema/schema_merge.py decides).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from tidelock.model.merges import Side
-from tidelock.model.schema import NEW, TableSchema
-from tidelock.model.schema_merge import SchemaMerge, Seen, merge_schemas, with_ids
-from tidelock.store.merge.identity import Path
+from tidelock.model.history.merges import Side
+from tidelock.model.schema.schema import NEW, TableSchema
+from tidelock.model.schema.schema_merge import SchemaMerge, Seen, merge_schemas, with_ids
+from tidelock.store.kinship.identity import Path
 from tidelock.store.merge.rows.sides import Shown
 from tidelock.store.schema.change import following
 from tidelock.store.schema.declarations import declaration_of

@@ -1,9 +1,9 @@
 """Merging one branch into another: what is read, decided and staged, in this order.
 
-    1. the heads of both branches, and their bases (bases.py)
+    1. the heads of both branches, and their bases (kinship/bases.py)
     2. what becomes of each table (plan.py) and of each stream table (stream_plan.py)
     3. everything that follows, staged in one transaction on the target: pins that are adopted
-       (adopted.py), rows and columns that are merged (merging_table.py)
+       (adopted.py), rows and columns that are merged (table_merge.py)
     4. one commit with two parents
 
 Invariants: conflicts are found for all tables, and then nothing is published; a dry run does all of
@@ -20,36 +20,36 @@ from functools import partial
 from typing import Any
 
 from tidelock.errors import Advice, InvalidOption, MergeConflict
-from tidelock.model.commit import Commit, TableState
-from tidelock.model.conflicts import Conflict, ConflictKind, Conflicts, tell_conflicts
-from tidelock.model.merges import (
+from tidelock.model.history.commit import Commit, TableState
+from tidelock.model.history.conflicts import Conflict, ConflictKind, Conflicts, tell_conflicts
+from tidelock.model.history.merges import (
     Merge,
     Outcome,
     TableAction,
     TableMerge,
 )
 from tidelock.model.names import fold
+from tidelock.store.kinship.bases import Tip, find_bases
+from tidelock.store.kinship.identity import Path, keep_renumbering, path_between
 from tidelock.store.leases.uses import Use
 from tidelock.store.log.log import MERGE
 from tidelock.store.log.merges import ancestry_of
 from tidelock.store.merge.adopted import adopt, counts_since
-from tidelock.store.merge.bases import Tip, find_bases
 from tidelock.store.merge.columns import with_targets
-from tidelock.store.merge.identity import Path, keep_renumbering, path_between
-from tidelock.store.merge.merging_table import Merged, MergingTable
 from tidelock.store.merge.options import Options
 from tidelock.store.merge.plan import Plan, Planner, TablePlan
-from tidelock.store.merge.rows.pruning import pruned_only
+from tidelock.store.merge.rows.pruned import pruned_only
 from tidelock.store.merge.rule_conflicts import MergedRules
 from tidelock.store.merge.stream_plan import StreamPlanner, StreamPlans
-from tidelock.store.merge.stream_staging import StreamStaging, tell_stream
+from tidelock.store.merge.table_merge import Merged, MergingTable
+from tidelock.store.merge.taken_streams import StreamStaging, tell_stream
+from tidelock.store.operations.counts import Counts
 from tidelock.store.rules.related import rules_of
 from tidelock.store.schema.change import SchemaChange
-from tidelock.store.staging.counts import Counts
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
-from tidelock.store.upkeep.announcements import check_readable, collection_runs
+from tidelock.store.upkeep.garbage.announcements import check_readable, collection_runs
 
 
 class _Held:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelock.errors import TableInUse
-from tidelock.model.commit import Tables
-from tidelock.model.merges import Granularity, Resolutions
+from tidelock.model.history.commit import Tables
+from tidelock.model.history.merges import Granularity, Resolutions
 from tidelock.store.merge.stream_plan import Describe, Units
 
 

@@ -1,11 +1,12 @@
 """What a merge does to each table, decided from the states of tables alone; no row is read.
 
-Tables are matched by their ids. Two states with one origin (model/commit.py) are the same rows and
-columns, whatever maintenance did to their pins. With `b` the base, `s` the source, `t` the target:
+Tables are matched by their ids. Two states with one origin (model/history/commit.py) are the same
+rows and columns, whatever maintenance did to their pins. With `b` the base, `s` the source, `t` the
+target:
 
     s = t, or s = b         the target keeps what it has
     t = b                   the target adopts the source's pin, if that continues its own
-    else                    rows and columns are merged (rows.py, schemas.py)
+    else                    rows and columns are merged (table_merge.py)
     not in b, not in t      created
     not in s, t = b         dropped
     not in s, t changed     conflict; so is a table that the target dropped and the source changed
@@ -16,7 +17,7 @@ have the ids that they have at the target, and no id stands for another row than
 what change feeds and sinks rely on. It does not where the source has merged the target's own
 changes of the table before; then rows are merged, though the target has changed nothing.
 
-Stream tables, and what is kept for them, are decided elsewhere (streams.py).
+Stream tables, and what is kept for them, are decided elsewhere (stream_plan.py).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from tidelock.model.commit import TableState
-from tidelock.model.conflicts import Conflict, ConflictKind
-from tidelock.model.merges import Resolutions, Side
+from tidelock.model.history.commit import TableState
+from tidelock.model.history.conflicts import Conflict, ConflictKind
+from tidelock.model.history.merges import Resolutions, Side
 from tidelock.model.names import fold, is_hidden
-from tidelock.store.merge.bases import Tip
+from tidelock.store.kinship.bases import Tip
 
 Step = Literal["keep", "adopt", "rows", "create", "drop"]
 T = TypeVar("T")

@@ -24,13 +24,13 @@ from tidelock.errors import (
     TableInUse,
     TidelockError,
 )
-from tidelock.model.commit import TableChange
-from tidelock.model.conflicts import Conflict, ConflictKind, Conflicts, Values
-from tidelock.model.rules import Rule, RuleKind
+from tidelock.model.history.commit import TableChange
+from tidelock.model.history.conflicts import Conflict, ConflictKind, Conflicts, Values
+from tidelock.model.schema.rules import Rule, RuleKind
+from tidelock.store.kinship.bases import Tip
 from tidelock.store.log.line import Line
-from tidelock.store.merge.bases import Tip
-from tidelock.store.rules.attempts import RuleChecks
-from tidelock.store.rules.kinds import KINDS, check_all
+from tidelock.store.rules.foundations import new_rules, refuse_unfounded
+from tidelock.store.rules.kinds.kinds import KINDS, check_all
 from tidelock.store.rules.prospect import Prospect, delta_of
 from tidelock.store.rules.related import (
     References,
@@ -39,7 +39,7 @@ from tidelock.store.rules.related import (
     related_tables,
     rules_of,
 )
-from tidelock.store.rules.standing import new_rules, refuse_unfounded
+from tidelock.store.rules.rule_checks import RuleChecks
 from tidelock.store.staging.staged_tables import StagedTables
 
 _KINDS: dict[RuleKind, ConflictKind] = {
@@ -53,7 +53,7 @@ _KINDS: dict[RuleKind, ConflictKind] = {
 @dataclass(kw_only=True)
 class MergedRules(RuleChecks):
     """The rules of the tables that a merge leaves. In the place of those of a transaction
-    (rules/attempts.py), it lets the merge be made again when what they were compared with has
+    (rules/rule_checks.py), it lets the merge be made again when what they were compared with has
     changed."""
 
     source: Tip

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidelock.errors import InputError
-from tidelock.model.commit import Tables, TableState
-from tidelock.model.conflicts import Conflict, Values
-from tidelock.model.merges import Resolutions, Side
+from tidelock.model.history.commit import Tables, TableState
+from tidelock.model.history.conflicts import Conflict, Values
+from tidelock.model.history.merges import Resolutions, Side
 from tidelock.model.names import fold, kept_for
-from tidelock.store.merge.bases import Tip
+from tidelock.store.kinship.bases import Tip
 from tidelock.store.merge.plan import decide
 
 StreamStep = Literal["adopt", "define", "create", "drop", "keep"]

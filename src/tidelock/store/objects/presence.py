@@ -21,7 +21,7 @@ from functools import cached_property
 
 from tidelock.errors import LakeRemoved, StoreError
 from tidelock.store.objects import layout
-from tidelock.store.objects.location import Location
+from tidelock.store.objects.kinds.location import Location
 from tidelock.store.objects.parallel import submit
 from tidelock.store.objects.protocol import Objects
 

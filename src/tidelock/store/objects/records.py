@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tidelock.errors import Advice, CorruptObject, FormatError, NewerFormat
-from tidelock.model.commit import Commit, Tables, TableState
+from tidelock.model.history.commit import Commit, Tables, TableState
 from tidelock.store.objects.checksums import check_signed, is_signed, signed
 from tidelock.store.objects.layout import FORMAT
 

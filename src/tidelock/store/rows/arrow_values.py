@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.model.names import fold
+from tidelock.model.time.zoned_arrays import instants_of, local_times_of
+from tidelock.model.time.zones import UTC
 from tidelock.model.types import inner_fields, is_list_like
-from tidelock.model.zoned_arrays import instants_of, local_times_of
-from tidelock.model.zones import UTC
 from tidelock.store.rows.decimals import (
     decimal_to_decimal,
     decimal_to_float,

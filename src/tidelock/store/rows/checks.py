@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.errors import DuplicateKey
-from tidelock.model.schema import TableSchema, holds_required
+from tidelock.model.schema.schema import TableSchema, holds_required
 from tidelock.model.types import inner_fields
 from tidelock.store.rows.arrow_values import entries
 from tidelock.store.rows.refusals import (

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidelock.errors import BrokenInvariant
-from tidelock.model.schema import Column, TableSchema
-from tidelock.model.zones import UTC
+from tidelock.model.schema.schema import Column, TableSchema
+from tidelock.model.time.zones import UTC
 from tidelock.store.rows.arrow_values import (
     AmbiguousField,
     Convert,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tidelock.errors import InvalidSchema
 from tidelock.model.ddl import read_columns
 from tidelock.model.names import fold
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.types import normal_type
 from tidelock.store.rows.inputs import is_spark_frame, vector
 

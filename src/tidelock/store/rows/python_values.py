@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidelock.model.names import fold
+from tidelock.model.time.zones import UTC, instant_of, zone_of
 from tidelock.model.types import inner_fields
-from tidelock.model.zones import UTC, instant_of, zone_of
 from tidelock.store.rows.arrow_values import Misfit, UnknownField
 
 Fit = Callable[[Any], Any]

@@ -23,7 +23,7 @@ from tidelock.errors import (
     WrongType,
 )
 from tidelock.model.names import suggest
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 from tidelock.model.types import type_name
 from tidelock.store.rows.arrow_values import (
     AmbiguousField,

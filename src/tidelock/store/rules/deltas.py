@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from tidelock.store.changes.changes import fragments_by_file, live_rows, newly_deleted
 from tidelock.store.lookup.by_place import take_rows
-from tidelock.store.tables.changes import fragments_by_file, live_rows, newly_deleted
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset
 from tidelock.store.tables.labelled import Labelled

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.commit import TableChange
-from tidelock.model.rules import Rule
+from tidelock.model.history.commit import TableChange
+from tidelock.model.schema.rules import Rule
 from tidelock.store.lookup.by_key import Match
 from tidelock.store.lookup.key_numbers import is_among
+from tidelock.store.operations.operations import Mutation
 from tidelock.store.rules.deltas import ROW_ID
+from tidelock.store.rules.kinds.reference import not_there
+from tidelock.store.rules.kinds.values import distinct
 from tidelock.store.rules.prospect import Prospect, delta_of
-from tidelock.store.rules.reference import not_there
 from tidelock.store.rules.related import References
-from tidelock.store.rules.values import distinct
-from tidelock.store.staging.operations import Mutation
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables
 from tidelock.store.staging.writes import write_stream

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidelock.errors import BrokenInvariant
-from tidelock.model.commit import Tables
-from tidelock.model.declared import DeclaredRule
+from tidelock.model.history.commit import Tables
 from tidelock.model.listing import Listing
 from tidelock.model.names import is_hidden
-from tidelock.model.rule_text import columns_text, declared, rule_text
+from tidelock.model.schema.declared import DeclaredRule
+from tidelock.model.schema.rule_text import columns_text, declared, rule_text
 from tidelock.store.rules.related import schema_of_state
 from tidelock.store.tables.datasets import TableFiles
 

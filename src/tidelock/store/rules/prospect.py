@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.commit import TableChange, Tables, TableState
-from tidelock.model.schema import TableSchema
+from tidelock.model.history.commit import TableChange, Tables, TableState
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.engine import Engine
 from tidelock.store.lookup.by_key import Match, count_matches, match_keys
 from tidelock.store.rules.deltas import ROW_ADDRESS, TableDelta

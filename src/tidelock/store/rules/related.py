@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidelock.model.commit import TableChange, Tables, TableState
-from tidelock.model.rules import Rule
+from tidelock.model.history.commit import TableChange, Tables, TableState
+from tidelock.model.schema.rules import Rule
 
 if TYPE_CHECKING:
-    from tidelock.model.schema import TableSchema
+    from tidelock.model.schema.schema import TableSchema
     from tidelock.store.schema.declarations import Declarations
     from tidelock.store.tables.datasets import TableFiles
 

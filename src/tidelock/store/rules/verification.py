@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from tidelock.model.commit import TableChange, Tables
-from tidelock.model.rules import Rule
+from tidelock.model.history.commit import TableChange, Tables
+from tidelock.model.schema.rules import Rule
 from tidelock.store.objects.parallel import in_parallel
 from tidelock.store.rules.deltas import TableDelta
-from tidelock.store.rules.kinds import KINDS, check_all
+from tidelock.store.rules.foundations import has_new_key, new_rules
+from tidelock.store.rules.kinds.kinds import KINDS, check_all
+from tidelock.store.rules.kinds.unique import check_key
 from tidelock.store.rules.prospect import Prospect, delta_of
 from tidelock.store.rules.related import References, related_tables, rules_of
-from tidelock.store.rules.standing import has_new_key, new_rules
-from tidelock.store.rules.unique import check_key
 from tidelock.store.tables.datasets import TableFiles
 
 SIDE_BY_SIDE_ROWS_MIN = 64

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from tidelock.errors import BrokenInvariant
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
+from tidelock.store.operations.counts import Counts, Labels, Target
 from tidelock.store.schema.pins import Widened, alter_pin, next_column_id, size_of
 from tidelock.store.schema.required import refuse_nulls
-from tidelock.store.staging.counts import Counts, Labels, Target
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset
 

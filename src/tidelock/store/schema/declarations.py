@@ -22,8 +22,8 @@ from functools import lru_cache
 import msgspec
 
 from tidelock.errors import CorruptObject, ObjectExists
-from tidelock.model.rules import Rule
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.rules import Rule
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.types import spell_type
 from tidelock.store.objects import layout
 from tidelock.store.objects.protocol import Objects

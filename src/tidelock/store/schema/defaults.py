@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidelock.model.schema import Column, TableSchema
-from tidelock.model.zones import UTC
+from tidelock.model.schema.schema import Column, TableSchema
+from tidelock.model.time.zones import UTC
 from tidelock.store.engine import Engine
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 
 if TYPE_CHECKING:
-    from tidelock.model.defaults import Default
+    from tidelock.model.schema.defaults import Default
 
 
 class DefaultValues:
@@ -50,7 +50,7 @@ class DefaultValues:
         has none."""
         if column.default is None:
             return "NULL"
-        from tidelock.model.defaults import at_moment
+        from tidelock.model.schema.defaults import at_moment
 
         return f"({at_moment(column.default, self.moment, self._zone)})"
 
@@ -67,7 +67,7 @@ class DefaultValues:
 
     def _computed(self, column: Column, table: str) -> pa.Array | None:
         assert column.default is not None
-        from tidelock.model.defaults import moment_of, read_default
+        from tidelock.model.schema.defaults import moment_of, read_default
 
         # Asked only where it matters: a session on a server answers over the network.
         zone = self._zone if _tells_time(column) else UTC
@@ -83,7 +83,7 @@ class DefaultValues:
                 return self._asked(default, table)
 
     def _asked(self, default: Default, table: str) -> pa.Array:
-        from tidelock.model.defaults import at_moment
+        from tidelock.model.schema.defaults import at_moment
         from tidelock.store.spark.constants import ask_for_constant
 
         sql = at_moment(default.sql, self.moment, self._zone)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from tidelock.model.commit import Commit, TableChange, Tables, TableState
-from tidelock.model.described import DescribedTable
-from tidelock.model.identity import by_identity
-from tidelock.model.planning import plan_schema
-from tidelock.model.schema_plan import Step
-from tidelock.model.table_steps import CurrentTable
+from tidelock.model.history.commit import Commit, TableChange, Tables, TableState
+from tidelock.model.schema.described import DescribedTable
+from tidelock.model.schema.identity import by_identity
+from tidelock.model.schema.plan.plan import Step
+from tidelock.model.schema.plan.planner import plan_schema
+from tidelock.model.schema.plan.table_steps import CurrentTable
 from tidelock.store.log.log import Head
 from tidelock.store.log.table_changes import changes_of
 from tidelock.store.parts import Parts

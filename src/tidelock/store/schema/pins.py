@@ -18,7 +18,7 @@ import lance
 import pyarrow as pa
 from lance.fragment import DataFile, FragmentMetadata
 
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.store.schema.field_protos import Field, Fields, renumbered
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset, data_file, with_plain_paths

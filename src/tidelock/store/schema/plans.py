@@ -10,17 +10,17 @@ from dataclasses import replace
 from functools import partial
 
 from tidelock.errors import Advice, InvalidOption, PlanOutdated
-from tidelock.model.alterations import Alteration
-from tidelock.model.commit import Tables, TableState
 from tidelock.model.ddl.alter import RenameTable
 from tidelock.model.ddl.statements import CreateTable, DropTable
-from tidelock.model.declared import DeclaredTable
-from tidelock.model.described import DescribedTable, by_names
+from tidelock.model.history.commit import Tables, TableState
 from tidelock.model.names import is_hidden
-from tidelock.model.planning import plan_schema
-from tidelock.model.schema import TableSchema
-from tidelock.model.schema_plan import SchemaPlan
-from tidelock.model.table_steps import CurrentTable
+from tidelock.model.schema.alterations import Alteration
+from tidelock.model.schema.declared import DeclaredTable
+from tidelock.model.schema.described import DescribedTable, by_names
+from tidelock.model.schema.plan.plan import SchemaPlan
+from tidelock.model.schema.plan.planner import plan_schema
+from tidelock.model.schema.plan.table_steps import CurrentTable
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.transaction import Transaction
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tidelock.errors import RequiredColumnNull
 from tidelock.model.names import is_hidden
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.store.lookup.literals import quote_for_lance
+from tidelock.store.operations.counts import Target
 from tidelock.store.rows.refusals import OFFENDERS_MAX, tell_keys, tell_value
-from tidelock.store.staging.counts import Target
 from tidelock.store.tables.fragments import Dataset
 
 ROWS_MAX = 10

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from tidelock.errors import InputError, InvalidDefinition, InvalidOption
 from tidelock.model.ddl.statements import read_create_table
-from tidelock.model.declared import DeclaredTable
+from tidelock.model.schema.declared import DeclaredTable
 from tidelock.model.sql.script import Written, cut
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[DeclaredTable]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidelock.errors import WrongType
 from tidelock.model.names import quote
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.store_assignment import always_fits, is_storable, stored
 from tidelock.model.types import type_name
 

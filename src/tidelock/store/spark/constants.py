@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tidelock.errors import WrongType
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.types import spell_type, type_name
 from tidelock.store.rows.inputs import read_input
 from tidelock.store.spark.sessions import could_not, engine_errors

@@ -14,10 +14,10 @@ from tidelock.errors import BrokenInvariant
 from tidelock.store.lookup.by_key import rows_by_id
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS, WantedKeys
+from tidelock.store.operations.counts import ByColumnId, Counts, Target
+from tidelock.store.operations.operations import Replacement
 from tidelock.store.spark.differences import WrittenDifference, write_difference
 from tidelock.store.spark.stage import frame_target
-from tidelock.store.staging.counts import ByColumnId, Counts, Target
-from tidelock.store.staging.operations import Replacement
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles

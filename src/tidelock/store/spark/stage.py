@@ -23,6 +23,17 @@ from tidelock.store.engine import Engine
 from tidelock.store.lookup.by_key import match_keys, rows_by_id
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import StagedKeys
+from tidelock.store.operations.counts import ByColumnId, Counts, Target
+from tidelock.store.operations.operations import (
+    Append,
+    Mutation,
+    Overwrite,
+    added_fragments,
+    duplicate_key,
+    key_present,
+    refuse_present,
+)
+from tidelock.store.operations.upserts import split_of
 from tidelock.store.rows.refusals import OFFENDERS_MAX
 from tidelock.store.spark.assignment import stored_columns
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, FrameSource, scan_frame
@@ -33,19 +44,8 @@ from tidelock.store.spark.write import (
     write_frame,
     write_rewritten_frame,
 )
-from tidelock.store.staging.counts import ByColumnId, Counts, Target
-from tidelock.store.staging.operations import (
-    Append,
-    Mutation,
-    Overwrite,
-    added_fragments,
-    duplicate_key,
-    key_present,
-    refuse_present,
-)
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.unique_keys import refuse_repeated
-from tidelock.store.staging.upserts import split_of
 from tidelock.store.table import Table
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.file_sums import data_files

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidelock.errors import TidelockError
-from tidelock.model.schema import TableSchema
-from tidelock.model.zones import UTC, ZONE_SETTING
+from tidelock.model.schema.schema import TableSchema
+from tidelock.model.time.zones import UTC, ZONE_SETTING
 from tidelock.store.rows.batch_stream import BatchStream
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.inputs import read_input

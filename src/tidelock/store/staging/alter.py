@@ -12,10 +12,10 @@ from functools import partial
 from typing import TypeAlias
 
 from tidelock.errors import InvalidSchema, RequiredColumnNull
-from tidelock.model.alterations import AddColumn, Alteration, ChangeType, SetDefault
-from tidelock.model.altered import Resolve, altered
 from tidelock.model.names import quote
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.alterations import AddColumn, Alteration, ChangeType, SetDefault
+from tidelock.model.schema.altered import Resolve, altered
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.store.schema.change import SchemaChange, following
 from tidelock.store.schema.pins import next_column_id
 from tidelock.store.staging import updates

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tidelock.errors import Advice, CommitConflict
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
+from tidelock.store.changes.touched import Touch
 from tidelock.store.lookup.by_place import look_up_rows
 from tidelock.store.rows.refusals import OFFENDERS_MAX, tell_keys, tell_value
 from tidelock.store.tables.datasets import TableFiles
-from tidelock.store.tables.touched import Touch
 
 RUN_AGAIN = Advice(
     "Run the transaction again, or use lake.run(...), which retries.",

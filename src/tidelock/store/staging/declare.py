@@ -10,7 +10,10 @@ import warnings
 from collections.abc import Sequence
 
 from tidelock.errors import InvalidSchema
-from tidelock.model.alterations import (
+from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
+from tidelock.model.ddl.statements import AlterTable, CreateTable, DropTable, Statement
+from tidelock.model.names import check_table_name, fold
+from tidelock.model.schema.alterations import (
     AddColumn,
     AddRule,
     Alteration,
@@ -19,10 +22,7 @@ from tidelock.model.alterations import (
     DropRule,
     SetKey,
 )
-from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
-from tidelock.model.ddl.statements import AlterTable, CreateTable, DropTable, Statement
-from tidelock.model.declared import DeclaredTable
-from tidelock.model.names import check_table_name, fold
+from tidelock.model.schema.declared import DeclaredTable
 from tidelock.store.staging.alter import View, alter
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
+from tidelock.store.operations.operations import Mutation
 from tidelock.store.rows.defaults import Defaults
-from tidelock.store.staging.operations import Mutation
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.writes import write_stream
 from tidelock.store.table import Table

@@ -8,7 +8,7 @@ is the same; nothing of it is remembered, because another base makes other fragm
 
 from __future__ import annotations
 
-from tidelock.store.staging.counts import Counts
+from tidelock.store.operations.counts import Counts
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.tables.fragments import Dataset, data_file
 from tidelock.store.upkeep.fold_plan import FANOUT, plan_fold

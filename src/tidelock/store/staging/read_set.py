@@ -21,13 +21,13 @@ import threading
 from collections.abc import Iterator
 
 from tidelock.errors import CorruptObject, SnapshotExpired
-from tidelock.model.commit import Tables, TableState
+from tidelock.model.history.commit import Tables, TableState
 from tidelock.model.names import fold, is_hidden
 from tidelock.model.sql.expressions import Filter
+from tidelock.store.changes.changed_rows import changes_a_row
 from tidelock.store.log.line import Line
 from tidelock.store.log.table_changes import changes_of
 from tidelock.store.staging.conflicts import name_conflict, read_conflict, table_conflict
-from tidelock.store.tables.changed_rows import changes_a_row
 from tidelock.store.tables.datasets import TableFiles
 
 CONDITIONS_MAX = 1024

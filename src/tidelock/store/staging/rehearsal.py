@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import lance
 
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.schema import TableSchema
 from tidelock.store.schema.field_protos import Field, Fields, renumbered
 from tidelock.store.tables.fragments import Dataset
 

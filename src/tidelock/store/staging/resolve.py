@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelock.errors import InvalidSchema
-from tidelock.model.conditions import row_condition
-from tidelock.model.declared import DeclaredRule
 from tidelock.model.names import check_name
-from tidelock.model.rules import Rule, RuleKind
-from tidelock.model.schema import TableSchema, check_comparable
+from tidelock.model.schema.conditions import row_condition
+from tidelock.model.schema.declared import DeclaredRule
+from tidelock.model.schema.rules import Rule, RuleKind
+from tidelock.model.schema.schema import TableSchema, check_comparable
 from tidelock.model.types import type_name
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables

@@ -17,30 +17,30 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tidelock.errors import BrokenInvariant, CommitConflict, CorruptObject, SnapshotExpired
-from tidelock.model.commit import Kind, TableChange, TableState
-from tidelock.model.schema import TableSchema
+from tidelock.model.history.commit import Kind, TableChange, TableState
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.streams import PUBLISHING, StreamState
+from tidelock.store.changes.touched import Touch, first_touch
 from tidelock.store.log.line import Line
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
-from tidelock.store.schema.change import SchemaChange, has_rules
-from tidelock.store.schema.labels import labels_after
-from tidelock.store.staging.conflicts import row_conflict, table_conflict
-from tidelock.store.staging.counts import Counts, Target
-from tidelock.store.staging.found_rows import FoundRows
-from tidelock.store.staging.operations import (
+from tidelock.store.operations.counts import Counts, Target
+from tidelock.store.operations.found_rows import FoundRows
+from tidelock.store.operations.labels import labels_after
+from tidelock.store.operations.operations import (
     Append,
     Mutation,
     Operation,
     Overwrite,
     Replacement,
 )
+from tidelock.store.operations.upserts import Upsert
+from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
+from tidelock.store.schema.change import SchemaChange, has_rules
+from tidelock.store.staging.conflicts import row_conflict, table_conflict
 from tidelock.store.staging.rehearsal import rehearse
-from tidelock.store.staging.upserts import Upsert
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset
 from tidelock.store.tables.next_row_id import next_row_id
-from tidelock.store.tables.touched import Touch, first_touch
 
 DefaultsOf: TypeAlias = Callable[[TableSchema, str], Defaults]
 """The values of the defaults of a schema, for a table of a name."""
@@ -95,7 +95,7 @@ class StagedTable:
     origin: TableState = field(init=False)
     """The table as the transaction read it."""
     _splits: list[bytes] | None = None
-    """How each operation divided its rows (upserts.py) while the base was the origin."""
+    """How each operation divided its rows (operations/upserts.py) while the base was the origin."""
     _operation_id: str = ""
     """On whose behalf it was rebased last."""
     own: int | None = None

@@ -16,10 +16,10 @@ from tidelock.errors import (
     TableExists,
     TableNotFound,
 )
-from tidelock.model.alterations import AddRule, DropRule
-from tidelock.model.commit import Kind, TableChange, Tables, TableState, with_frontiers
+from tidelock.model.history.commit import Kind, TableChange, Tables, TableState, with_frontiers
 from tidelock.model.names import fold, is_hidden
-from tidelock.model.schema import TableSchema
+from tidelock.model.schema.alterations import AddRule, DropRule
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.streams import StreamState
 from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
@@ -30,7 +30,7 @@ from tidelock.store.schema.change import numbered
 from tidelock.store.staging.rehearsal import rehearse
 from tidelock.store.staging.staged_table import DefaultsOf, StagedTable, no_defaults
 from tidelock.store.tables.datasets import FIRST_PIN, TableFiles
-from tidelock.store.upkeep.survivors import surviving_schema
+from tidelock.store.upkeep.repair.survivors import surviving_schema
 
 
 class StagedTables:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidelock.store.lookup.wanted_keys import Positions, WantedKeys, divide
+from tidelock.store.operations.counts import Target
 from tidelock.store.rows.checks import are_unique, keys_repeated, repeated_rows
 from tidelock.store.rows.refusals import OFFENDERS_MAX
-from tidelock.store.staging.counts import Target
 
 AT_ONCE_ROWS = 65_536
 """So few keys are compared as they are: how to divide them takes longer to find out."""

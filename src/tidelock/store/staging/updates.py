@@ -14,11 +14,11 @@ import pyarrow as pa
 from tidelock.errors import InvalidOption, RequiredColumnNull
 from tidelock.model.sql.expressions import Assignment, Filter, parse_assignment
 from tidelock.store.lookup.wanted_keys import StagedKeys
+from tidelock.store.operations.operations import Mutation, added_fragments, refuse_taken
+from tidelock.store.operations.upserts import without_ids
 from tidelock.store.spark.stage import find_rows, update_on_spark
-from tidelock.store.staging.operations import Mutation, added_fragments, refuse_taken
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.unique_keys import refuse_repeated
-from tidelock.store.staging.upserts import without_ids
 from tidelock.store.staging.writes import few_or_stream, write_stream
 from tidelock.store.table import Table
 from tidelock.store.tables.fragments import Addresses, numbers, with_row_ids

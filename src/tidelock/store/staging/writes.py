@@ -17,20 +17,20 @@ from lance.fragment import FragmentMetadata
 
 from tidelock.errors import TidelockError
 from tidelock.store.lookup.wanted_keys import GivenKeys, StagedKeys
-from tidelock.store.rows.batch_stream import BatchStream
-from tidelock.store.rows.checks import check_unique_keys, comparable_keys
-from tidelock.store.rows.inputs import Input
-from tidelock.store.rows.pieces import rechunk
-from tidelock.store.staging.counts import Target
-from tidelock.store.staging.operations import (
+from tidelock.store.operations.counts import Target
+from tidelock.store.operations.operations import (
     Append,
     Overwrite,
     added_fragments,
     refuse_present,
 )
+from tidelock.store.operations.upserts import StagedUpsert, Upsert
+from tidelock.store.rows.batch_stream import BatchStream
+from tidelock.store.rows.checks import check_unique_keys, comparable_keys
+from tidelock.store.rows.inputs import Input
+from tidelock.store.rows.pieces import rechunk
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.unique_keys import refuse_repeated
-from tidelock.store.staging.upserts import StagedUpsert, Upsert
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Dataset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 from tidelock.model.sql.statements.definition import DEFAULT
 
 DefaultOf: TypeAlias = Callable[[Column], str]

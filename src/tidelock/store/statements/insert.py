@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from tidelock.errors import WrongType
 from tidelock.model.names import HIDDEN, fold, quote
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.statements.definition import Delete, Insert
 from tidelock.model.sql.store_assignment import same_fields, stored
+from tidelock.model.time.zones import UTC
 from tidelock.model.types import type_name
-from tidelock.model.zones import UTC
 from tidelock.store.rows.defaults import Defaults
 from tidelock.store.rows.inputs import Input, read_input
 from tidelock.store.spark import stage as stage_frames

@@ -22,8 +22,8 @@ from tidelock.store.spark.scan import tasks_for
 from tidelock.store.spark.stage import refuse_colliding
 from tidelock.store.spark.write import CORES_UNKNOWN, TASKS_PER_CORE
 from tidelock.store.statements.desk import Desk
-from tidelock.store.statements.merge_narrowing import lance_filter
 from tidelock.store.statements.merge_plan import SOURCE, MergePlan, source_names
+from tidelock.store.statements.needed_rows import lance_filter
 from tidelock.store.statements.refusals import refused
 from tidelock.store.statements.reports import StatementReport
 from tidelock.store.table import Table

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from tidelock.errors import ColumnNotFound
 from tidelock.model.names import HIDDEN, fold, quote, suggest
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.statements.definition import Merge, Rows, When
 from tidelock.model.sql.store_assignment import stored
 from tidelock.model.sql.text import read_tokens

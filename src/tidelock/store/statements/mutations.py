@@ -12,11 +12,11 @@ from tidelock.model.names import quote
 from tidelock.model.sql.expressions import Assignment
 from tidelock.model.sql.statements.definition import Delete, Truncate, Update
 from tidelock.model.sql.text import reads_query
+from tidelock.store.operations.operations import Overwrite
 from tidelock.store.queries import Numbered
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID
 from tidelock.store.spark.stage import numbers_of, rewrite_rows
 from tidelock.store.staging import updates
-from tidelock.store.staging.operations import Overwrite
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.statements.defaults import value_of
 from tidelock.store.statements.desk import TARGET, Desk

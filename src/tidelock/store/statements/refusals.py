@@ -13,7 +13,7 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.model.names import suggest
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.statements.definition import Statement
 from tidelock.store.rows.arrow_values import UnknownField
 from tidelock.store.rows.refusals import wrong_columns

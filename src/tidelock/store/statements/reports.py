@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidelock.model.commit import Commit
+from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
 
 

@@ -13,7 +13,7 @@ from itertools import compress
 import pyarrow as pa
 
 from tidelock.errors import WrongType
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 from tidelock.model.sql.expressions.arithmetic import Constant, check_storable, constant, convert
 from tidelock.model.sql.expressions.constants import PythonValue
 from tidelock.model.sql.expressions.definition import parse_constant

@@ -28,11 +28,11 @@ from tidelock.errors import (
     SnapshotExpired,
     TidelockError,
 )
-from tidelock.model.commit import TableState
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.history.commit import TableState
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.store.objects import layout
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.objects.location import Location
+from tidelock.store.objects.kinds.location import Location
 from tidelock.store.objects.parallel import Together
 from tidelock.store.schema.declarations import Declarations
 from tidelock.store.tables.damage import (

@@ -34,15 +34,15 @@ from urllib.parse import unquote
 from tidelock.errors import ObjectMissing
 from tidelock.store.objects import layout
 from tidelock.store.objects.checksums import checksum
-from tidelock.store.objects.local import LocalObjects
-from tidelock.store.objects.location import locate
+from tidelock.store.objects.kinds.local import LocalObjects
+from tidelock.store.objects.kinds.location import locate
 from tidelock.store.objects.parallel import in_parallel, submit
 from tidelock.store.objects.records import decode, encode
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-    from tidelock.store.objects.remote import ObstoreObjects
+    from tidelock.store.objects.kinds.remote import ObstoreObjects
 
 FOLDER = "_sums"
 THREADS = 64

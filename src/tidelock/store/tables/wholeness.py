@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidelock.errors import StoreError, TidelockError
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.store.objects import layout
 from tidelock.store.tables.damage import (
     Damage,

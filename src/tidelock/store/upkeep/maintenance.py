@@ -24,18 +24,18 @@ import numpy as np
 from lance.fragment import FragmentMetadata
 
 from tidelock.errors import CommitConflict
-from tidelock.model.commit import BranchRef, Commit, TableChange, TableState
+from tidelock.model.history.commit import BranchRef, Commit, TableChange, TableState
+from tidelock.store.changes.changes import live_row_ids
 from tidelock.store.log.line import Line
 from tidelock.store.log.log import Head
 from tidelock.store.log.operation_ids import new_operation_id
 from tidelock.store.log.pending import Pending
 from tidelock.store.objects.failpoints import hit
+from tidelock.store.operations.counts import ByColumnId, Counts, Target
+from tidelock.store.operations.operations import Operation
 from tidelock.store.parts import Parts
-from tidelock.store.staging.counts import ByColumnId, Counts, Target
-from tidelock.store.staging.operations import Operation
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.table import Table
-from tidelock.store.tables.changes import live_row_ids
 from tidelock.store.tables.damage import is_failure
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset, data_file, with_plain_paths

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import lance
 
 from tidelock.errors import Advice, ForeignCommit
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
 from tidelock.store.tables.datasets import lance_failures

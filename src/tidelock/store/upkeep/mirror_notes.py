@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidelock.errors import CorruptObject, ObjectMissing
-from tidelock.model.commit import TableState
+from tidelock.model.history.commit import TableState
 from tidelock.model.listing import Listing
 from tidelock.store.objects import layout
 from tidelock.store.objects.entries import entries

@@ -34,10 +34,10 @@ from tidelock.deliver.destinations.files.names import FileNames, NamedFile
 from tidelock.deliver.destinations.protocol import Guard, unguarded
 from tidelock.errors import CorruptObject, InvalidOption, ObjectExists, ObjectMissing
 from tidelock.store.objects.failpoints import hit
-from tidelock.store.objects.keys import check_key
-from tidelock.store.objects.location import locate
-from tidelock.store.objects.outside import BucketPlace, LocalPlace
-from tidelock.store.objects.remote import ObstoreObjects
+from tidelock.store.objects.kinds.keys import check_key
+from tidelock.store.objects.kinds.location import locate
+from tidelock.store.objects.kinds.outside import BucketPlace, LocalPlace
+from tidelock.store.objects.kinds.remote import ObstoreObjects
 
 OWN = "_tidelock"
 MANIFEST = "manifest.json"

@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from tidelock.model.retries import ASKED_SECONDS_MAX
+from tidelock.model.time.retries import ASKED_SECONDS_MAX
 
 INLINE_SECONDS_MAX = 10.0
 PAUSE_SECONDS_FIRST = 0.05

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from tidelock.deliver.destinations.secrets import is_reference, is_secret, refer_to, resolve
 from tidelock.errors import Advice, InvalidOption
-from tidelock.model.durations import in_seconds, parse_duration
+from tidelock.model.time.durations import in_seconds, parse_duration
 
 ROWS_PER_CHUNK_MAX = 5000
 TIMEOUT_SECONDS = 60.0

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from sqlglot import exp
 
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 from tidelock.model.sql.expressions.literals import (
     DECIMAL_DIGITS_MAX,
     FLOATS,

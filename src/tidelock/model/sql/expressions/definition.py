@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, WrongType
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions.arithmetic import (
     Computation,
     check_storable,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
-from tidelock.model.schema import Column
+from tidelock.model.schema.schema import Column
 from tidelock.model.sql.expressions.comparisons import (
     Condition,
     all_of,

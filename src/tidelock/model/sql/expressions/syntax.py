@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidelock.errors import ColumnNotFound, InvalidExpression
 from tidelock.model.names import fold, suggest
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions.constants import PythonValue, literal_tree
 from tidelock.model.sql.text import Unreadable, join_doubled_quotes, read_tokens
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.conflicts import ConflictKind
-from tidelock.model.merges import Granularity, Resolution
+from tidelock.model.history.conflicts import ConflictKind
+from tidelock.model.history.merges import Granularity, Resolution
+from tidelock.store.changes.alike import Mask, same_values
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
-from tidelock.store.tables.alike import Mask, same_values
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from tidelock.errors import ColumnNotFound, InvalidExpression
 from tidelock.model.names import fold, suggest
-from tidelock.model.schema import Column, TableSchema
+from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sql.expressions import Assignment, parse_assignment
 from tidelock.model.sql.trees import expression, rewrite, text_of
 from tidelock.model.types import type_name

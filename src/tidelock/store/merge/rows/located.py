@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.renumbering import ABSENT, Ids
+from tidelock.model.history.renumbering import ABSENT, Ids
+from tidelock.store.changes.alike import same_rows
 from tidelock.store.lookup.by_key import LOOKUP_KEYS_MAX, match_keys
 from tidelock.store.lookup.key_numbers import is_among
 from tidelock.store.lookup.wanted_keys import PASS_BATCH_ROWS
 from tidelock.store.merge.rows.sides import FRESH, ROW, ById, ByKey, Shown
-from tidelock.store.tables.alike import same_rows
 from tidelock.store.tables.fragments import Dataset, numbers
 
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidelock.model.renumbering import Ids
+from tidelock.model.history.renumbering import Ids
+from tidelock.store.changes.alike import Mask
 from tidelock.store.merge.rows.located import Located
-from tidelock.store.tables.alike import Mask
 
 
 @dataclass(frozen=True)

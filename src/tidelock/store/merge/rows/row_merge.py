@@ -1,6 +1,6 @@
 """Merging the rows of one table: what the source changed since the base, onto the target.
 
-    1. which rows each side touched: pins are compared by their fragments (pin_diff.py)
+    1. which rows each side touched: pins are compared by their fragments (changes/pin_diff.py)
     2. rows that the source alone touched are taken over as they are; of those, what a compaction
        has merely moved is found to be the same, and left
     3. rows that both touched are put side by side and decided (decisions.py)
@@ -19,8 +19,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.conflicts import Conflicts
-from tidelock.model.merges import Granularity, Resolution
+from tidelock.model.history.conflicts import Conflicts
+from tidelock.model.history.merges import Granularity, Resolution
+from tidelock.store.changes.alike import Mask, same_rows
+from tidelock.store.changes.pin_diff import diff_pins
 from tidelock.store.lookup.key_numbers import Numbering
 from tidelock.store.merge.rows.located import locate
 from tidelock.store.merge.rows.output import Output
@@ -35,10 +37,8 @@ from tidelock.store.merge.rows.sides import (
 )
 from tidelock.store.merge.rows.work import Places, Work, parts
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
-from tidelock.store.tables.alike import Mask, same_rows
 from tidelock.store.tables.deletions import ReadBytes
 from tidelock.store.tables.fragments import Dataset
-from tidelock.store.tables.pin_diff import diff_pins
 
 Keys = ByKey | ById
 Compute = Callable[[str, str, pa.Table, pa.Table, pa.Table], pa.ChunkedArray]

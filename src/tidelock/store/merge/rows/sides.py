@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.model.renumbering import ABSENT, Ids, Renumbering
+from tidelock.model.history.renumbering import ABSENT, Ids, Renumbering
+from tidelock.store.changes.alike import Mask
+from tidelock.store.changes.pin_diff import PinDiff, PinRows
 from tidelock.store.lookup.by_sequence import rows_at_once
 from tidelock.store.lookup.key_numbers import Numbering
-from tidelock.store.tables.alike import Mask
 from tidelock.store.tables.fragments import Dataset
-from tidelock.store.tables.pin_diff import PinDiff, PinRows
 
 ROW = "__tidelock_row"
 PART_ROWS_MAX = 262_144

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.conflicts import Conflicts
-from tidelock.model.merges import Resolution
-from tidelock.model.renumbering import ABSENT
+from tidelock.model.history.conflicts import Conflicts
+from tidelock.model.history.merges import Resolution
+from tidelock.model.history.renumbering import ABSENT
+from tidelock.store.changes.alike import Mask, same_rows
+from tidelock.store.kinship.bases import find_bases
+from tidelock.store.kinship.identity import path_between
 from tidelock.store.lookup.key_numbers import Numbering
-from tidelock.store.merge.bases import find_bases
-from tidelock.store.merge.identity import path_between
+from tidelock.store.merge.opened_states import BaseOf, Standing, open_bases
 from tidelock.store.merge.rows.located import Located, start_of
 from tidelock.store.merge.rows.output import RowIds, Written
 from tidelock.store.merge.rows.row_merge import Keys, Overrides, RowMerge, Version
 from tidelock.store.merge.rows.sides import ROW, ById, ByKey, Shown, distinct, places_of
-from tidelock.store.merge.standings import BaseOf, Standing, open_bases
 from tidelock.store.parts import Parts
-from tidelock.store.tables.alike import Mask, same_rows
 from tidelock.store.tables.next_row_id import next_row_id
 
 

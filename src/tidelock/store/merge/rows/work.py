@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tidelock.model.conflicts import SEQUENCE, Conflict
-from tidelock.model.renumbering import ABSENT, Ids
+from tidelock.model.history.conflicts import SEQUENCE, Conflict
+from tidelock.model.history.renumbering import ABSENT, Ids
+from tidelock.store.changes.alike import Mask, same_rows
 from tidelock.store.lookup.key_numbers import Numbering
 from tidelock.store.merge.rows.decisions import Decided, Triples, decide_rows
 from tidelock.store.merge.rows.located import Located, at_side
@@ -21,7 +22,6 @@ from tidelock.store.merge.rows.sides import (
     Touched,
     places_of,
 )
-from tidelock.store.tables.alike import Mask, same_rows
 
 if TYPE_CHECKING:
     from tidelock.store.merge.rows.row_merge import Overrides, RowMerge

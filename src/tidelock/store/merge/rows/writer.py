@@ -16,11 +16,11 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from tidelock.errors import BrokenInvariant
-from tidelock.model.renumbering import ABSENT, Ids, Range, ranges_of
+from tidelock.model.history.renumbering import ABSENT, Ids, Range, ranges_of
 from tidelock.store.lookup.by_key import rows_by_id
 from tidelock.store.merge.rows.located import Located
 from tidelock.store.merge.rows.output import RowIds, Written
-from tidelock.store.staging.counts import ByColumnId, Counts, Target
+from tidelock.store.operations.counts import ByColumnId, Counts, Target
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset, with_row_ids
 from tidelock.store.tables.next_row_id import next_row_id

@@ -1,0 +1,1 @@
+"""`tidelock sql`: one query, or a script of statements."""

@@ -1,0 +1,1 @@
+"""`tidelock stream`: stream tables changed, and stream tables shown."""

@@ -1,0 +1,1 @@
+"""What there is to deliver of a table, in the order of its positions."""

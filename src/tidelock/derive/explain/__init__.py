@@ -1,0 +1,1 @@
+"""How a stream table is kept, what its next refresh does, and why."""

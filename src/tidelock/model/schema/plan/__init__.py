@@ -1,0 +1,1 @@
+"""What brings a lake from the tables that it has to those that are declared."""

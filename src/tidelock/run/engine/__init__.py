@@ -1,0 +1,1 @@
+"""Where the Spark session of a lake comes from, and where it goes."""

@@ -1,0 +1,1 @@
+"""Garbage collection: what is needed is marked, the rest is swept."""

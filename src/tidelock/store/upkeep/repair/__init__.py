@@ -1,0 +1,1 @@
+"""Whether everything in a lake is what was written, and what is done where it is not."""
