@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 # How a failed run is replayed, and how long the long ones take.
 KEPT = {"TIDELOCK_SEED", "TIDELOCK_FILTERS", "TIDELOCK_FAULT_SECONDS"}
 SETTINGS = ("TIDELOCK_", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
+# A JVM of tests lives for minutes and sees little data: one that compiles quickly, rather than
+# well, and does not verify Spark's own classes takes half of the time.
+SHORT_LIVED_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name.startswith(SETTINGS) and name not in KEPT:
             del os.environ[name]
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)
     # A long run looks for what nobody thought of; all others judge what was changed.
     same = "TIDELOCK_FAULT_SECONDS" not in os.environ
     settings.register_profile("tidelock", derandomize=same, deadline=None)

@@ -39,7 +39,7 @@ def test_processes_that_are_killed_never_break_a_rule_together(tmp_path: Path) -
     rule_fights.make(uri)
     with seed_of() as seed:
         chance = random.Random(seed)
-        deadline = time.monotonic() + fault_seconds(15)
+        deadline = time.monotonic() + fault_seconds(6)
 
         def begin() -> object:
             arguments = (uri, chance.randrange(1_000_000), 3600.0)
@@ -68,7 +68,7 @@ def test_threads_of_one_process_never_break_a_rule_together(tmp_path: Path) -> N
     rule_fights.make(uri)
     with seed_of() as seed:
         threads = [
-            threading.Thread(target=rule_fights.fight, args=(uri, seed + n, fault_seconds(4)))
+            threading.Thread(target=rule_fights.fight, args=(uri, seed + n, fault_seconds(2)))
             for n in range(4)
         ]
         for thread in threads:

@@ -476,7 +476,7 @@ def test_a_deliverer_that_was_suspended_does_not_undo_its_successor(
     check_inserts(lake, "w")
 
 
-SECONDS = 12.0
+SECONDS = 7.0
 WRITERS = 8
 
 

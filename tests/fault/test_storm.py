@@ -118,7 +118,7 @@ def test_a_storm_on_files_loses_and_invents_nothing(tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
     transfers.make(uri)
     with seed_of() as seed:
-        storm = Storm(uri, None, tmp_path, workers=3, seconds=fault_seconds(15), seed=seed)
+        storm = Storm(uri, None, tmp_path, workers=3, seconds=fault_seconds(7), seed=seed)
         storm.run()
         age(uri)
         storm.check_end()
@@ -133,6 +133,6 @@ def test_a_storm_on_s3_loses_and_invents_nothing(
     uri, options = f"s3://{s3_bucket}/lake", s3_server.storage_options
     transfers.make(uri, options)
     with seed_of() as seed:
-        storm = Storm(uri, options, tmp_path, workers=2, seconds=fault_seconds(8), seed=seed)
+        storm = Storm(uri, options, tmp_path, workers=2, seconds=fault_seconds(5), seed=seed)
         storm.run()
         storm.check_end()

@@ -13,7 +13,7 @@ from tests.support.lakes import end, fault_seconds, seed_of, start
 
 import tidelock
 
-SECONDS = fault_seconds(8.0)
+SECONDS = fault_seconds(5.0)
 
 
 def test_every_snapshot_of_a_busy_bank_has_all_the_money(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class Machine:
 
 @pytest.mark.timeout(7200)
 def test_each_level_permits_what_the_model_says() -> None:
-    deadline = time.monotonic() + fault_seconds(8)
+    deadline = time.monotonic() + fault_seconds(4)
     outcomes: Counter[tuple[bool, Outcome]] = Counter()
     runs = 0
     while not runs or (time.monotonic() < deadline and "TIDELOCK_SEED" not in SETTINGS):
@@ -285,7 +285,7 @@ def thread_step(
 
 @pytest.mark.timeout(7200)
 def test_serializable_threads_are_as_if_they_came_one_after_the_other() -> None:
-    deadline = time.monotonic() + fault_seconds(4)
+    deadline = time.monotonic() + fault_seconds(2)
     kinds = {"append": 2.0, "update": 3, "delete": 0.5, "count": 2, "rows": 2}
     conflicts = runs = 0
     while not runs or time.monotonic() < deadline:
@@ -311,7 +311,7 @@ def test_serializable_threads_are_as_if_they_came_one_after_the_other() -> None:
 
 @pytest.mark.timeout(7200)
 def test_snapshot_threads_never_touch_a_row_that_another_touched_first() -> None:
-    deadline = time.monotonic() + fault_seconds(4)
+    deadline = time.monotonic() + fault_seconds(2)
     kinds = {"append": 1.0, "update": 4}
     conflicts = runs = 0
     while not runs or time.monotonic() < deadline:

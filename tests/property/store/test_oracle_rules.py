@@ -24,6 +24,7 @@ from tidelock.store.log.line import Line
 from tidelock.store.rules.limits import Limits
 
 VALUES = 5
+TRANSACTIONS_MIN = 60
 COLUMNS = {"p": ("id", "code", "v"), "c": ("id", "p", "q", "v"), "e": ("a", "b", "v")}
 KEYS = {"p": "id", "c": "id", "e": None}
 RULES = [
@@ -191,8 +192,10 @@ def test_random_transactions_are_refused_exactly_when_they_break_a_rule(limits: 
         chance = random.Random(seed)
         lake, model = made(), Model(dict(KEYS))
         outcomes: Counter[str] = Counter()
-        until = time.monotonic() + fault_seconds(12)
-        while time.monotonic() < until:
+        until = time.monotonic() + fault_seconds(5)
+        count = 0
+        while count < TRANSACTIONS_MIN or time.monotonic() < until:
+            count += 1
             model = attempt(chance, lake, model, limits, outcomes)
             if chance.random() < 0.05:
                 lake.optimize()

@@ -29,6 +29,8 @@ import tidelock
 from tidelock import Lake, Transaction, errors
 
 DDL = ", ".join([*(f"`{name}` INT" for name in NUMBERS), *(f"`{name}` STRING" for name in TEXTS)])
+STEPS_MIN = 15
+"""Enough for statements of every kind, whatever else the machine does."""
 REFUSED = (errors.DuplicateKey, errors.RequiredColumnNull)
 
 
@@ -152,12 +154,12 @@ def test_random_statements_do_what_they_do_to_duckdb(tmp_path: Path, keyed: bool
         seed_of() as seed,
         tidelock.open(str(tmp_path / "lake"), create=True, engine="sail") as lake,
     ):
-        twin = run(lake, seed, keyed=keyed, seconds=fault_seconds(15), steps_min=5)
-    assert {"INSERT", "UPDATE", "MERGE"} <= set(twin.done) or sum(twin.done.values()) < 30
+        twin = run(lake, seed, keyed=keyed, seconds=fault_seconds(6), steps_min=STEPS_MIN)
+    assert {"INSERT", "UPDATE", "MERGE"} <= set(twin.done)
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["with a key", "without a key"])
 @pytest.mark.usefixtures("spark")
 def test_random_statements_do_it_on_spark_too(tmp_path: Path, keyed: bool) -> None:
     with seed_of() as seed, tidelock.open(str(tmp_path / "lake"), create=True) as lake:
-        run(lake, seed, keyed=keyed, seconds=fault_seconds(20), steps_min=3)
+        run(lake, seed, keyed=keyed, seconds=fault_seconds(8), steps_min=3)
