@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from tidelock.errors import InputError, WrongType
-from tidelock.ingest.files.text import NOT_UTF8, TextMisfit, array_from_text
-from tidelock.model.types import type_name
+from tidelock.ingest.files.jsonl import array_from_json_text
+from tidelock.ingest.files.row_file import STDIN, RowFile
+from tidelock.ingest.files.text import NOT_UTF8, TextMisfit, array_from_text, misfit_error
 
 if TYPE_CHECKING:
-    from tidelock.ingest.files.row_file import RowFile
     from tidelock.model.schema.schema import Column, TableSchema
 
 BLOCK_BYTES = 4 << 20
@@ -113,8 +113,6 @@ class CsvRows:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _column(self, texts: pa.Array, column: Column, first_row: int) -> pa.Array:
-        from tidelock.ingest.files.jsonl import array_from_json_text
-
         try:
             if pa.types.is_nested(column.type):
                 return array_from_json_text(texts, column.type, column.name, self._zone)
@@ -124,8 +122,6 @@ class CsvRows:
 
     def line_of(self, row: int) -> int | None:
         """The line on which a row begins, found by reading the file again; a pipe has no again."""
-        from tidelock.ingest.files.row_file import STDIN
-
         if self._file.place == STDIN:
             return None
         with self._file.open() as stream:
@@ -161,17 +157,3 @@ class _Readable(io.RawIOBase):
         piece = self._stream.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
-
-
-def misfit_error(misfit: TextMisfit, column: Column, table: str, first_row: int) -> WrongType:
-    expected = type_name(column.type)
-    shown = misfit.text if len(misfit.text) <= 60 else misfit.text[:59] + "…"
-    return WrongType(
-        f"Column {column.name!r} of table {table!r} is {expected}, and {shown!r} does not fit: "
-        f"{misfit.reason}.",
-        table=table,
-        column=column.name,
-        expected=expected,
-        values=[misfit.text],
-        rows=[first_row + misfit.position],
-    )

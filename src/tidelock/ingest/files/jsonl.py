@@ -18,8 +18,13 @@ import msgspec
 import pyarrow as pa
 
 from tidelock.errors import InputError, WrongType
-from tidelock.ingest.files.csv import misfit_error
-from tidelock.ingest.files.text import NOT_UTF8, TextMisfit, array_from_text, parser
+from tidelock.ingest.files.text import (
+    NOT_UTF8,
+    TextMisfit,
+    array_from_text,
+    misfit_error,
+    parser,
+)
 from tidelock.model.names import fold, suggest
 from tidelock.model.time.zones import UTC
 from tidelock.model.types import is_list_like, type_name, walk

@@ -27,15 +27,19 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelock.errors import WrongType
 from tidelock.model.time.zoned_arrays import instants_of
 from tidelock.model.time.zones import UTC as UTC_ZONE
 from tidelock.model.time.zones import instant_of
-from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ
+from tidelock.model.types import TIMESTAMP, TIMESTAMP_NTZ, type_name
+
+if TYPE_CHECKING:
+    from tidelock.model.schema.schema import Column
 
 DECIMAL_DIGITS_MAX = 38
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -264,3 +268,17 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...]
     (pa.types.is_date, _date),
     (pa.types.is_binary, _binary),
 )
+
+
+def misfit_error(misfit: TextMisfit, column: Column, table: str, first_row: int) -> WrongType:
+    expected = type_name(column.type)
+    shown = misfit.text if len(misfit.text) <= 60 else misfit.text[:59] + "…"
+    return WrongType(
+        f"Column {column.name!r} of table {table!r} is {expected}, and {shown!r} does not fit: "
+        f"{misfit.reason}.",
+        table=table,
+        column=column.name,
+        expected=expected,
+        values=[misfit.text],
+        rows=[first_row + misfit.position],
+    )

@@ -13,18 +13,11 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from tidelock.errors import Advice, StoreError
+from tidelock.errors import StoreError
 from tidelock.store.objects import layout
+from tidelock.store.objects.protocol import Objects
 
-if TYPE_CHECKING:
-    from tidelock.store.objects.protocol import Objects
-
-MAKE_ROOM = Advice(
-    "Make room, for instance with lake.collect_garbage(), then try again.",
-    "Make room, for instance with `tidelock gc`, then try again.",
-)
 RESERVE_BYTES = 256 * 1024
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _SAID = ("No space left on device", "Disk quota exceeded")

@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tidelock.errors import (
+    Advice,
     ObjectExists,
     ObjectMissing,
     StoreDenied,
@@ -31,9 +32,12 @@ from tidelock.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from tidelock.store.objects.disk_space import MAKE_ROOM
 
 PIECE_BYTES = 1 << 20
+MAKE_ROOM = Advice(
+    "Make room, for instance with lake.collect_garbage(), then try again.",
+    "Make room, for instance with `tidelock gc`, then try again.",
+)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from tidelock.errors import (
     TidelockError,
 )
 from tidelock.store.objects.checksums import checksum
-from tidelock.store.objects.disk_space import MAKE_ROOM, is_full
+from tidelock.store.objects.disk_space import is_full
 from tidelock.store.objects.parallel import side_by_side
+from tidelock.store.objects.protocol import MAKE_ROOM
 from tidelock.store.tables.file_sums import (
     TableObjects,
     named_checksum,
