@@ -1,33 +1,49 @@
 #!/usr/bin/env bash
-# Run all tests in two processes side by side: those that drive whole systems, which mostly wait, and
-# all others. The first one's words are shown when the others have ended; either may fail the run.
+# Run all tests in three processes side by side, which take about as long as each other: those that
+# drive whole systems, those that compare with models and engines, and those that need no Spark. The
+# words of the first come as it goes, those of the others when all have ended; each may fail the run.
 set -uo pipefail
 
 bin=${BIN:-.venv/bin}
-said=.make/test-e2e.log
 mkdir -p .make
 # Processes that tests start would compile all modules anew each time.
 unset PYTHONDONTWRITEBYTECODE
 
-lane() { # name of its cache, then what to run
-  local name=$1
-  shift
-  "$bin/python" -m pytest --durations=25 -o cache_dir=".make/pytest-$name" "$@"
+declare -A folders=(
+  [systems]="tests/e2e"
+  [models]="tests/property tests/contract"
+  [units]="tests/unit tests/fault"
+)
+beside=(models units)
+
+lane() { # its name
+  # shellcheck disable=SC2086 # several folders
+  "$bin/python" -m pytest --durations=25 -o cache_dir=".make/pytest-$1" ${folders[$1]}
 }
 
 began=$SECONDS
-printf 'tests/e2e beside all others; its words follow theirs (meanwhile: tail -f %s)\n' "$said"
-lane e2e tests/e2e >"$said" 2>&1 &
-beside=$!
-trap 'kill "$beside" 2>/dev/null' EXIT
+printf '%s; then the words of two other processes (meanwhile: tail -f .make/test-*.log)\n' \
+  "${folders[systems]}"
+declare -A started codes
+for name in "${beside[@]}"; do
+  lane "$name" >".make/test-$name.log" 2>&1 &
+  started[$name]=$!
+done
+trap 'kill "${started[@]}" 2>/dev/null' EXIT
 trap 'exit 130' INT TERM
 
-lane others tests/unit tests/contract tests/property tests/fault
-others=$?
-wait "$beside"
-e2e=$?
-cat "$said"
+lane systems
+codes[systems]=$?
+for name in "${beside[@]}"; do
+  wait "${started[$name]}"
+  codes[$name]=$?
+done
 trap - EXIT
-printf 'exit code %d of tests/e2e, %d of all others; %d seconds\n' \
-  "$e2e" "$others" $((SECONDS - began))
-[ "$others" = 0 ] && [ "$e2e" = 0 ]
+failed=0
+for name in "${beside[@]}"; do cat ".make/test-$name.log"; done
+for name in systems "${beside[@]}"; do
+  printf 'exit code %d of %s\n' "${codes[$name]}" "${folders[$name]}"
+  [ "${codes[$name]}" = 0 ] || failed=1
+done
+printf '%d seconds\n' $((SECONDS - began))
+exit "$failed"

@@ -27,8 +27,9 @@ FEW_AGAIN = Limits(again_rows=0)
 """After a lost race, what the winners changed is looked at."""
 
 
-def new_lake() -> Lake:
-    return tidelock.open(f"memory://ruled-{next(_numbers)}", create=True, actor="test")
+def new_lake(**options: Any) -> Lake:
+    uri = f"memory://ruled-{next(_numbers)}"
+    return tidelock.open(uri, create=True, actor="test", **options)
 
 
 @contextlib.contextmanager

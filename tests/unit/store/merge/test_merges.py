@@ -15,8 +15,8 @@ import tidelock
 from tidelock import Lake, errors
 
 
-def graph() -> Lake:
-    lake = new_lake()
+def graph(**options: Any) -> Lake:
+    lake = new_lake(**options)
     with lake.transaction() as tx:
         tx.create_table("knows", "src BIGINT, dst BIGINT, since INT", key=["src", "dst"])
         tx.create_table("people", "id BIGINT, name STRING, age INT", key="id")
@@ -271,18 +271,19 @@ def test_a_conflict_names_the_row_with_what_it_was_and_what_it_is_on_each_side()
         ({"people": {"age": "greatest(source.age, target.age)"}}, 20),
     ],
 )
-@pytest.mark.usefixtures("spark")
 def test_conflicts_are_resolved_by_a_side_or_an_expression_and_the_commit_says_so(
     choice: Any, age: int
 ) -> None:
-    lake = graph()
-    part(lake, person(1, age=10), person(1, age=20))
-    merge = lake.merge("dev", on_conflict=choice)
-    assert rows(lake, "people")[0]["age"] == age
-    assert merge.table("people").resolved == 1
-    told = lake.find_commit(lake.snapshot().version).properties["merge"]["resolved"]["people"]
-    assert told["rows"] == 1
-    assert told["by"] == (choice.get("people", "target") if isinstance(choice, dict) else choice)
+    with graph(engine="sail") as lake:
+        part(lake, person(1, age=10), person(1, age=20))
+        merge = lake.merge("dev", on_conflict=choice)
+        assert rows(lake, "people")[0]["age"] == age
+        assert merge.table("people").resolved == 1
+        told = lake.find_commit(lake.snapshot().version).properties["merge"]["resolved"]["people"]
+        assert told["rows"] == 1
+        assert told["by"] == (
+            choice.get("people", "target") if isinstance(choice, dict) else choice
+        )
 
 
 def test_an_expression_that_names_no_side_is_refused_before_anything_is_done() -> None:
