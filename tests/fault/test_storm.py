@@ -44,6 +44,9 @@ class Storm:
     def journal(self, number: int) -> Path:
         return self.folder / f"journal {number}"
 
+    def acknowledged(self) -> dict[str, int]:
+        return transfers.acknowledged(list(self.folder.glob("journal *")))
+
     def start_worker(self, repeat: str | None) -> tuple[int, object]:
         self.number += 1
         arguments = (self.uri, self.options, self.number, str(self.journal(self.number)), repeat)
@@ -77,7 +80,7 @@ class Storm:
             with tidelock.open(
                 self.uri, storage_options=self.options, lease_seconds=LEASE_SECONDS
             ) as lake:
-                while time.monotonic() < deadline:
+                while time.monotonic() < deadline or not self.acknowledged():
                     snapshot = lake.snapshot()
                     assert snapshot.version >= version, "a snapshot went back in time"
                     version = snapshot.version
@@ -96,8 +99,7 @@ class Storm:
         with tidelock.open(self.uri, storage_options=self.options) as lake:
             ledger = set(transfers.check(lake.snapshot())["operation"].to_pylist())
             commits = {c.operation_id: c for c in check_log(lake) if c.kind == "data" and c.message}
-            done = transfers.acknowledged(list(self.folder.glob("journal *")))
-            assert done, "nothing was done"
+            done = self.acknowledged()
             assert {o: commits[o].version for o in done} == done
             assert set(commits) == ledger
             assert not lake.intents()
