@@ -16,7 +16,7 @@ declare -A folders=(
 )
 beside=(models units)
 
-lane() { # its name
+run_tests() { # the name of what
   # shellcheck disable=SC2086 # several folders
   "$bin/python" -m pytest --durations=25 -o cache_dir=".make/pytest-$1" ${folders[$1]}
 }
@@ -26,13 +26,13 @@ printf '%s; then the words of two other processes (meanwhile: tail -f .make/test
   "${folders[systems]}"
 declare -A started codes
 for name in "${beside[@]}"; do
-  lane "$name" >".make/test-$name.log" 2>&1 &
+  run_tests "$name" >".make/test-$name.log" 2>&1 &
   started[$name]=$!
 done
 trap 'kill "${started[@]}" 2>/dev/null' EXIT
 trap 'exit 130' INT TERM
 
-lane systems
+run_tests systems
 codes[systems]=$?
 for name in "${beside[@]}"; do
   wait "${started[$name]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -100,6 +101,9 @@ class Parts:
         """When what dead writers left was last settled, as time.monotonic counts."""
         self._process = os.getpid()
         self._closed = False
+
+    def note_healed(self) -> None:
+        self.healed_at = time.monotonic()
 
     @once
     def files(self) -> TableFiles:

@@ -32,7 +32,7 @@ SAIL = tuple(one for one in OPERATORS if one.only_spark is None)
 LONG_RUN = "TIDELOCK_FAULT_SECONDS" in SETTINGS
 SECONDS = fault_seconds(60)
 START = int(SETTINGS.get("TIDELOCK_FROM", "0"))
-PAIRS, TRIPLES = 150, 24
+PAIRS, TRIPLES = 100, 24
 
 # What is computed anew, because no delta is known for it; anything else is to be kept by delta.
 IN_FULL = (

@@ -25,7 +25,6 @@ so that a pin that can be opened has all its files.
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -150,7 +149,7 @@ def _at_version(change: TableChange, sealed_at: int, version: int) -> TableChang
 def heal(store: Parts) -> list[Recovery]:
     """Settle every expired intent. One list, which is empty in the steady state."""
     settled = _settle_expired(store)
-    store.healed_at = time.monotonic()
+    store.note_healed()
     return settled
 
 
