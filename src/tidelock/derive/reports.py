@@ -15,7 +15,7 @@ from tidelock.model.listing import Listing
 from tidelock.model.streams import Consistency, SchedulePolicy
 
 if TYPE_CHECKING:
-    from tidelock.derive.plan.explanation import Statement
+    from tidelock.derive.plan.explanation import SegmentQuery
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Explanation:
     incremental_seconds: float | None
     full_seconds: float | None
     text: str
-    sql: tuple[Statement, ...] = ()
+    sql: tuple[SegmentQuery, ...] = ()
     """What the engine is asked by delta, for each input of each segment."""
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ from tidelock.derive.plan.view import ViewPlan
 
 
 @dataclass(frozen=True)
-class Statement:
+class SegmentQuery:
     """What Spark computes in one segment when one of its inputs changed."""
 
     segment: int
@@ -127,13 +127,13 @@ def _state(kept: Kept) -> Iterator[str]:
         )
 
 
-def explain_sql(plan: ViewPlan) -> Iterator[Statement]:
+def explain_sql(plan: ViewPlan) -> Iterator[SegmentQuery]:
     """What Spark is asked when an input changed; nothing for what is computed anew."""
     for kept in plan.kept:
         yield from _statements(kept)
 
 
-def _statements(kept: Kept) -> Iterator[Statement]:
+def _statements(kept: Kept) -> Iterator[SegmentQuery]:
     leaves = list(enumerate(scans(kept.segment.body)))
     for leaf, scan in leaves:
         relations = {
@@ -143,7 +143,7 @@ def _statements(kept: Kept) -> Iterator[Statement]:
             for other, one in leaves
         }
         sql = body_sql(term_body(kept.segment.body, leaf).operator, relations)
-        yield Statement(kept.segment.number, _named(scan.table), sql)
+        yield SegmentQuery(kept.segment.number, _named(scan.table), sql)
 
 
 def _named(table: str) -> str:

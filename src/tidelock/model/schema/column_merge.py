@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Group:
+class ColumnSides:
     """One column, as each side has it."""
 
     bases: list[Column | None]
@@ -84,7 +84,7 @@ class Decisions:
 
 
 def merged_column(
-    group: Group, decisions: Decisions, dropped: list[tuple[str, Side]]
+    group: ColumnSides, decisions: Decisions, dropped: list[tuple[str, Side]]
 ) -> Column | None:
     """The column that follows from one group; None if it is dropped."""
     source, target = group.source, group.target
@@ -130,7 +130,7 @@ def _type(bases: list[Column], source: Column, target: Column, decisions: Decisi
 
 
 def _dropped_on_one_side(
-    group: Group, decisions: Decisions, dropped: list[tuple[str, Side]]
+    group: ColumnSides, decisions: Decisions, dropped: list[tuple[str, Side]]
 ) -> Column | None:
     left = group.source or group.target
     assert left is not None

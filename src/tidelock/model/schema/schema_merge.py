@@ -20,7 +20,7 @@ from typing import Any
 from tidelock.model.history.conflicts import Conflict
 from tidelock.model.history.merges import Side
 from tidelock.model.names import fold
-from tidelock.model.schema.column_merge import Decisions, Group, merged_column, told_column
+from tidelock.model.schema.column_merge import ColumnSides, Decisions, merged_column, told_column
 from tidelock.model.schema.rules import Rule
 from tidelock.model.schema.schema import NEW, Column, TableSchema
 from tidelock.model.sql.trees import rename_column
@@ -85,7 +85,7 @@ def merge_schemas(
     decisions = Decisions(table, prefer, kept)
     groups = _groups(bases, source, target)
     groups = _unite_new(groups)
-    found: list[tuple[Group, Column]] = []
+    found: list[tuple[ColumnSides, Column]] = []
     dropped: list[tuple[str, Side]] = []
     for group in groups:
         column = merged_column(group, decisions, dropped)
@@ -128,18 +128,18 @@ def merge_schemas(
     )
 
 
-def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> list[Group]:
+def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> list[ColumnSides]:
     """Every column once, in the order in which a side first has it: target, source, bases."""
-    by_source: dict[int, Group] = {}
-    by_target: dict[int, Group] = {}
-    groups: list[Group] = []
+    by_source: dict[int, ColumnSides] = {}
+    by_target: dict[int, ColumnSides] = {}
+    groups: list[ColumnSides] = []
     for number, seen in enumerate(bases):
         for column in seen.schema.columns:
             here, there = seen.source.get(column.id), seen.target.get(column.id)
             group = by_source.get(-1 if here is None else here)
             group = group or by_target.get(-1 if there is None else there)
             if group is None:
-                group = Group([None] * len(bases))
+                group = ColumnSides([None] * len(bases))
                 groups.append(group)
             group.bases[number] = column
             if here is not None and source.with_id(here) is not None:
@@ -150,14 +150,14 @@ def _groups(bases: Sequence[Seen], source: TableSchema, target: TableSchema) -> 
                 by_target[there] = group
     for column in target.columns:
         if column.id not in by_target:
-            groups.append(Group([None] * len(bases), target=column))
+            groups.append(ColumnSides([None] * len(bases), target=column))
     for column in source.columns:
         if column.id not in by_source:
-            groups.append(Group([None] * len(bases), source=column))
+            groups.append(ColumnSides([None] * len(bases), source=column))
     return groups
 
 
-def _unite_new(groups: list[Group]) -> list[Group]:
+def _unite_new(groups: list[ColumnSides]) -> list[ColumnSides]:
     """Columns of one name that both sides added: one, if they are alike."""
     added = {
         fold(group.source.name): group
@@ -185,10 +185,10 @@ def _alike(one: Column | None, other: Column | None) -> bool:
 
 
 def _without_clashes(
-    kept: list[tuple[Group, Column]], decisions: Decisions
-) -> list[tuple[Group, Column]]:
+    kept: list[tuple[ColumnSides, Column]], decisions: Decisions
+) -> list[tuple[ColumnSides, Column]]:
     """Two columns that would have one name: each from another side."""
-    by_name: dict[str, tuple[Group, Column]] = {}
+    by_name: dict[str, tuple[ColumnSides, Column]] = {}
     for group, column in kept:
         earlier = by_name.get(fold(column.name))
         if earlier is None:
@@ -209,11 +209,11 @@ def _without_clashes(
 
 
 def _in_order(
-    kept: list[tuple[Group, Column]],
+    kept: list[tuple[ColumnSides, Column]],
     bases: Sequence[Seen],
     source: TableSchema,
     target: TableSchema,
-) -> list[tuple[Group, Column]]:
+) -> list[tuple[ColumnSides, Column]]:
     by_source = {one[0].source.id: one for one in kept if one[0].source is not None}
     by_target = {one[0].target.id: one for one in kept if one[0].target is not None}
     here = [by_source[one.id] for one in source.columns if one.id in by_source]
@@ -222,7 +222,7 @@ def _in_order(
     if len(bases) == 1:
         places = {id(c): n for n, c in enumerate(bases[0].schema.columns)}
 
-        def is_moved(order: list[tuple[Group, Column]]) -> bool:
+        def is_moved(order: list[tuple[ColumnSides, Column]]) -> bool:
             known = [places[id(g.bases[0])] for g, _ in order if g.bases[0] is not None]
             return known != sorted(known)
 
@@ -243,7 +243,7 @@ def _in_order(
 
 
 def _key(
-    groups: list[Group],
+    groups: list[ColumnSides],
     bases: Sequence[Seen],
     source: TableSchema,
     target: TableSchema,
@@ -252,7 +252,9 @@ def _key(
 ) -> tuple[str, ...]:
     numbers = {id(group): number for number, group in enumerate(groups)}
 
-    def by_group(schema: TableSchema, of: Callable[[Group], Column | None]) -> tuple[int, ...]:
+    def by_group(
+        schema: TableSchema, of: Callable[[ColumnSides], Column | None]
+    ) -> tuple[int, ...]:
         owners = {found.id: numbers[id(g)] for g in groups if (found := of(g)) is not None}
         return tuple(owners[schema.column(name).id] for name in schema.key)
 

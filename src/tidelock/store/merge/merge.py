@@ -42,7 +42,7 @@ from tidelock.store.merge.rows.pruned import pruned_only
 from tidelock.store.merge.rule_conflicts import MergedRules
 from tidelock.store.merge.stream_plan import StreamPlanner, StreamPlans
 from tidelock.store.merge.table_merge import Merged, MergingTable
-from tidelock.store.merge.taken_streams import StreamStaging, tell_stream
+from tidelock.store.merge.taken_streams import TakenStreams, tell_stream
 from tidelock.store.operations.counts import Counts
 from tidelock.store.rules.related import rules_of
 from tidelock.store.schema.change import SchemaChange
@@ -320,7 +320,7 @@ class Merging:
         moving = {
             one.state.id for one in plans.streams if one.step in ("adopt", "create", "define")
         }
-        staging = StreamStaging(
+        staging = TakenStreams(
             self._store,
             self.source,
             self.target,

@@ -16,7 +16,7 @@ from tidelock.store.tables.fragments import Dataset
 
 
 @dataclass(frozen=True)
-class Standing:
+class OpenedState:
     """One state of a table: where it is from, its pin and its columns."""
 
     tip: Tip
@@ -33,41 +33,41 @@ class Standing:
 class BaseOf:
     """A base of a table, and the ways from there to both sides."""
 
-    standing: Standing
+    opened: OpenedState
     to_source: Path
     to_target: Path
 
 
-def open_standing(store: Parts, tip: Tip, state: TableState) -> Standing:
+def open_state(store: Parts, tip: Tip, state: TableState) -> OpenedState:
     dataset = store.files.read(state)
-    return Standing(tip, state, dataset, store.files.schema(state, dataset))
+    return OpenedState(tip, state, dataset, store.files.schema(state, dataset))
 
 
 def open_bases(
     store: Parts,
     bases: Sequence[tuple[Tip, Path, Path]],
     states: Sequence[TableState | None],
-    target: Standing,
+    target: OpenedState,
 ) -> list[BaseOf]:
     """The bases at which there is a table, those at which it is the same as one."""
     found: list[BaseOf] = []
     for (tip, here, there), state in zip(bases, states, strict=True):
-        if state is None or any(_same(one.standing, tip, state) for one in found):
+        if state is None or any(_same(one.opened, tip, state) for one in found):
             continue
         try:
-            found.append(BaseOf(open_standing(store, tip, state), here, there))
+            found.append(BaseOf(open_state(store, tip, state), here, there))
         except SnapshotExpired as error:
             raise collected(f"table {state.name} at {tip.told}") from error
     return found or [_nothing(store, target)]
 
 
-def _same(one: Standing, tip: Tip, state: TableState) -> bool:
+def _same(one: OpenedState, tip: Tip, state: TableState) -> bool:
     return one.state.pin == state.pin or one.tip.origin(one.state) == tip.origin(state)
 
 
-def _nothing(store: Parts, target: Standing) -> BaseOf:
+def _nothing(store: Parts, target: OpenedState) -> BaseOf:
     """The base of a table that no base has: all rows are new to both sides."""
     empty = replace(target.state, pin=FIRST_PIN, checksum=0, rows=0)
     dataset = store.files.open(empty.id, FIRST_PIN)
     nowhere = Path(store)
-    return BaseOf(Standing(target.tip, empty, dataset, target.schema), nowhere, nowhere)
+    return BaseOf(OpenedState(target.tip, empty, dataset, target.schema), nowhere, nowhere)

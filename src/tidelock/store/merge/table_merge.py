@@ -21,7 +21,7 @@ from tidelock.store.kinship.bases import Tip
 from tidelock.store.kinship.identity import Path
 from tidelock.store.merge.columns import MergedColumns, merge_columns
 from tidelock.store.merge.completion import Completed
-from tidelock.store.merge.opened_states import BaseOf, Standing, open_bases, open_standing
+from tidelock.store.merge.opened_states import BaseOf, OpenedState, open_bases, open_state
 from tidelock.store.merge.rows.expressions import Evaluator
 from tidelock.store.merge.rows.pruned import pruned_rows, retention_since
 from tidelock.store.merge.rows.row_merge import Keys, Pruned, RowMerge, Version
@@ -56,8 +56,8 @@ class MergingTable:
 
     store: Parts
     name: str
-    source: Standing
-    target: Standing
+    source: OpenedState
+    target: OpenedState
     bases: Sequence[BaseOf]
     resolution: Resolution
     granularity: Granularity
@@ -80,7 +80,7 @@ class MergingTable:
         conflicts: Conflicts,
         columns: Mapping[str, Mapping[int, int]],
     ) -> MergingTable:
-        here, there = open_standing(store, *source), open_standing(store, *target)
+        here, there = open_state(store, *source), open_state(store, *target)
         known = open_bases(store, bases, states, there)
         values = DefaultValues(store.engine, store.clock.now)
         return cls(
@@ -112,7 +112,7 @@ class MergingTable:
         prefer: Side | None = None if self.resolution.side == "fail" else self.resolution.side
         return merge_columns(
             self.name,
-            [(one.standing.schema, one.to_source, one.to_target) for one in self.bases],
+            [(one.opened.schema, one.to_source, one.to_target) for one in self.bases],
             self.source.schema,
             self.target.schema,
             self.target.id,
@@ -148,12 +148,12 @@ class MergingTable:
     def _changed_values(self, column: str, side: Side, rows: RowMerge) -> int:
         """How many rows of the base have another value in a column at a side."""
         base = self.bases[0]
-        standing, path, touched = self.source, base.to_source, rows.here
+        opened, path, touched = self.source, base.to_source, rows.here
         if side == "target":
-            standing, path, touched = self.target, base.to_target, rows.there
-        schema = base.standing.schema
-        ids = path.columns(standing.id, [one.id for one in schema.columns])
-        wanted = standing.schema.column(column).id
+            opened, path, touched = self.target, base.to_target, rows.there
+        schema = base.opened.schema
+        ids = path.columns(opened.id, [one.id for one in schema.columns])
+        wanted = opened.schema.column(column).id
         before = next((one for one in schema.columns if ids.get(one.id) == wanted), None)
         return 0 if before is None else rows.changed_in(touched, before.name, column)
 
@@ -166,7 +166,7 @@ class MergingTable:
         rows = RowMerge(
             self.name,
             self.store.files.reader(self.source.id),
-            Version(self.bases[0].standing.dataset, shown[0][1]),
+            Version(self.bases[0].opened.dataset, shown[0][1]),
             Version(self.source.dataset, columns.of_source),
             Version(self.target.dataset, columns.of_target),
             here,
@@ -193,7 +193,7 @@ class MergingTable:
 
     def _key(self, columns: MergedColumns) -> tuple[str, ...] | None:
         """The key by which rows are known: that of the base, if both sides have its columns."""
-        schema = self.bases[0].standing.schema
+        schema = self.bases[0].opened.schema
         by_name = {one.bases[0]: one for one in columns.merged.columns if one.bases[0] is not None}
         found = [by_name.get(name) for name in schema.key]
         known = [one for one in found if one is not None and one.source and one.target]
@@ -201,8 +201,8 @@ class MergingTable:
             return None
         return tuple(one.column.name for one in known)
 
-    def _pruned(self, side: Standing, version: Version, keys: Keys) -> Pruned | None:
-        base = self.bases[0].standing
+    def _pruned(self, side: OpenedState, version: Version, keys: Keys) -> Pruned | None:
+        base = self.bases[0].opened
         changes = list(retention_since(self.store, base.tip, base.state, side.tip, side.state))
         if not changes:
             return None
@@ -274,7 +274,7 @@ class MergingTable:
         for one in self.bases:
             here, there = one.to_source.rows(self.source.id), one.to_target.rows(self.source.id)
             plain = plain and here.is_identity and there.is_identity
-            bound = next_row_id(one.standing.dataset)
+            bound = next_row_id(one.opened.dataset)
             part = here.below(bound).inverse().then(there.below(bound))
             found = part if found is None else found.union([(0, 0, part.shared), *part.ranges])
         new = writer.renumbered()

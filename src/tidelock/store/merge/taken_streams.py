@@ -25,7 +25,7 @@ from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.transaction import Transaction
 
 
-class StreamStaging:
+class TakenStreams:
     """Stages the stream tables of one merge."""
 
     def __init__(

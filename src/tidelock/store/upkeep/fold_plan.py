@@ -115,7 +115,7 @@ def plan_compaction(sizes: Sequence[FragmentSize], rows_max: int) -> list[list[i
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentSize:
     """One segment of an index, with the live rows of the fragments that it covers."""
 
     uuid: str
@@ -124,7 +124,7 @@ class Segment:
 
 
 def plan_segment(
-    sizes: Sequence[FragmentSize], segments: Sequence[Segment], rows_min: int = INDEX_ROWS_MIN
+    sizes: Sequence[FragmentSize], segments: Sequence[SegmentSize], rows_min: int = INDEX_ROWS_MIN
 ) -> tuple[list[int], list[str]]:
     """Which fragments a new segment covers, and which segments it replaces.
 

@@ -45,7 +45,7 @@ from tidelock.store.tables.lance_writer import ROWS_PER_FILE_MAX
 from tidelock.store.upkeep.fold_plan import (
     INDEX_ROWS_MIN,
     FragmentSize,
-    Segment,
+    SegmentSize,
     fold_is_due,
     is_backlogged,
     is_overdue,
@@ -403,17 +403,17 @@ def _segments(dataset: Dataset) -> list[lance.Index]:
     ]
 
 
-def segments_of(dataset: Dataset, column: str) -> list[Segment]:
+def segments_of(dataset: Dataset, column: str) -> list[SegmentSize]:
     """The segments of one column's index, with the rows that they cover."""
     return _covering(index_segments(dataset), fragment_sizes(dataset), column)
 
 
 def _covering(
     known: Sequence[IndexSegment], sizes: Sequence[FragmentSize], column: str
-) -> list[Segment]:
+) -> list[SegmentSize]:
     rows = {size.id: size.rows for size in sizes}
     return [
-        Segment(
+        SegmentSize(
             segment.uuid,
             segment.fragments,
             sum(rows.get(fragment, 0) for fragment in segment.fragments),

@@ -25,7 +25,7 @@ from tidelock.store.upkeep.fold_plan import (
     FULL_BYTES,
     TIER_ROWS,
     FragmentSize,
-    Segment,
+    SegmentSize,
     fold_is_due,
     may_be_due,
     plan_compaction,
@@ -98,11 +98,11 @@ def test_an_index_segment_swallows_those_that_are_not_much_larger() -> None:
     assert plan_segment(sizes(10, 10), [], rows_min=50) == ([], [])
     assert plan_segment(sizes(30, 30), [], rows_min=50) == ([0, 1], [])
     fragments = sizes(30, 30, 60)
-    small = Segment("small", frozenset({0, 1}), 60)
+    small = SegmentSize("small", frozenset({0, 1}), 60)
     assert plan_segment(fragments, [small], rows_min=50) == ([0, 1, 2], ["small"])
-    large = Segment("large", frozenset({0}), 10_000)
+    large = SegmentSize("large", frozenset({0}), 10_000)
     assert plan_segment(sizes(10_000, 60), [large], rows_min=50) == ([1], [])
-    gone = Segment("gone", frozenset({99}), 0)
+    gone = SegmentSize("gone", frozenset({99}), 0)
     assert plan_segment(sizes(60), [gone], rows_min=50) == ([0], ["gone"])
 
 

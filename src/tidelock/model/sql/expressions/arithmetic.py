@@ -51,7 +51,7 @@ class Negation:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Arithmetic:
     """Both sides are converted to `operand_types` first; the result has `type`."""
 
     type: pa.DataType
@@ -61,7 +61,7 @@ class Operation:
     operand_types: tuple[pa.DataType, pa.DataType]
 
 
-Computation: TypeAlias = Constant | Read | Negation | Operation
+Computation: TypeAlias = Constant | Read | Negation | Arithmetic
 
 
 def compile_expression(node: exp.Expr, scope: Scope, *, folding: bool = False) -> Computation:
@@ -99,7 +99,7 @@ def _operation(
         raise NeedsSpark(shown(node))
     if all(kind in INTEGER_BITS for kind in kinds):
         widest = max(kinds, key=lambda kind: INTEGER_BITS[kind])
-        result = Operation(widest, operator, left, right, (widest, widest))
+        result = Arithmetic(widest, operator, left, right, (widest, widest))
         # Spark moves the constants of a chain to its end, so that another step may overflow.
         chain = _chain(result, operator)
         if operator != "subtract" and len(chain) > 2 and any(chain) and not folding:
@@ -113,17 +113,17 @@ def _operation(
         ):
             raise NeedsSpark(shown(node))
         kind = pa.float32() if set(kinds) == {pa.float32()} else pa.float64()
-        return Operation(kind, operator, left, right, (kind, kind))
+        return Arithmetic(kind, operator, left, right, (kind, kind))
     one, two = _as_decimal(left), _as_decimal(right)
     kind = _decimal_result(operator, one, two)
     if kind is None:
         raise NeedsSpark(f"{shown(node)} has more than {DECIMAL_DIGITS_MAX} digits")
-    return Operation(kind, operator, left, right, (one, two))
+    return Arithmetic(kind, operator, left, right, (one, two))
 
 
 def _chain(node: Computation, operator: str) -> list[bool]:
     """For every operand of a + b + ... (or of a * b * ...), whether it is a constant."""
-    if isinstance(node, Operation) and node.operator == operator:
+    if isinstance(node, Arithmetic) and node.operator == operator:
         return _chain(node.left, operator) + _chain(node.right, operator)
     return [isinstance(node, Constant)]
 
@@ -244,7 +244,7 @@ def _evaluate(node: Computation, rows: pa.Table, live: Any) -> Any:
         values = _evaluate(node.of, rows, live)
         return pc.negate(values) if pa.types.is_decimal(node.type) else pc.negate_checked(values)
     left = _operand(node.left, node.operand_types[0], rows, live)
-    if isinstance(node.right, Negation | Operation) and not isinstance(node.left, Constant):
+    if isinstance(node.right, Negation | Arithmetic) and not isinstance(node.left, Constant):
         seen = pc.is_valid(left)
         live = seen if live is None else pc.and_(live, seen)
     right = _operand(node.right, node.operand_types[1], rows, live)

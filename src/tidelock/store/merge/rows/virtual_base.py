@@ -21,7 +21,7 @@ from tidelock.store.changes.alike import Mask, same_rows
 from tidelock.store.kinship.bases import find_bases
 from tidelock.store.kinship.identity import path_between
 from tidelock.store.lookup.key_numbers import Numbering
-from tidelock.store.merge.opened_states import BaseOf, Standing, open_bases
+from tidelock.store.merge.opened_states import BaseOf, OpenedState, open_bases
 from tidelock.store.merge.rows.located import Located, start_of
 from tidelock.store.merge.rows.output import RowIds, Written
 from tidelock.store.merge.rows.row_merge import Keys, Overrides, RowMerge, Version
@@ -37,19 +37,19 @@ def virtual_base(
     but one. `key` are the columns by which rows are known, None if they are by ids."""
     if len(bases) < 2:
         return None
-    first, shown = bases[0][0].standing, bases[0][1]
+    first, shown = bases[0][0].opened, bases[0][1]
     found = _Differences(shown.schema, key)
     for number, (other, its_shown) in enumerate(bases[1:], start=1):
         found.number = number
-        _between(store, first, shown, other.standing, its_shown, key).run(found)
+        _between(store, first, shown, other.opened, its_shown, key).run(found)
     return found.overrides()
 
 
 def _between(
     store: Parts,
-    first: Standing,
+    first: OpenedState,
     shown: Shown,
-    other: Standing,
+    other: OpenedState,
     its_shown: Shown,
     key: tuple[str, ...] | None,
 ) -> RowMerge:
@@ -64,7 +64,7 @@ def _between(
     return RowMerge(
         first.state.name,
         store.files.reader(first.id),
-        Version(base.standing.dataset, its_base),
+        Version(base.opened.dataset, its_base),
         Version(other.dataset, its_shown),
         Version(first.dataset, shown),
         *keys_of([one for one, _ in earlier], first.id, key),
@@ -83,7 +83,7 @@ def keys_of(
         by = ByKey(key)
         return by, by
     # What was given out since a base is of another row on each side.
-    ends = [next_row_id(one.standing.dataset) for one in bases]
+    ends = [next_row_id(one.opened.dataset) for one in bases]
     here = [one.to_source.rows(table_id).below(end) for one, end in zip(bases, ends, strict=True)]
     there = [one.to_target.rows(table_id).below(end) for one, end in zip(bases, ends, strict=True)]
     starts = [start_of(number) for number in range(len(bases))]
@@ -93,10 +93,10 @@ def keys_of(
     )
 
 
-def _at(base: BaseOf, first: Standing, shown: Shown) -> Shown:
+def _at(base: BaseOf, first: OpenedState, shown: Shown) -> Shown:
     """How the rows of an earlier base are shown, by which columns of the first they became."""
-    ids = base.to_target.columns(first.id, [one.id for one in base.standing.schema.columns])
-    names = {ids[one.id]: one.name for one in base.standing.schema.columns if one.id in ids}
+    ids = base.to_target.columns(first.id, [one.id for one in base.opened.schema.columns])
+    names = {ids[one.id]: one.name for one in base.opened.schema.columns if one.id in ids}
     found = [
         None if name is None else names.get(first.schema.column(name).id) for name in shown.names
     ]
