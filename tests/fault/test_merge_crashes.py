@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.faulted import check_every_call
 from tests.support.lakes import age, check_log, collect_all, copy_lake, run
 from tests.support.merged import on, rows
 
 import tidelock
 from tidelock import Lake, errors
 from tidelock.store.objects.failpoints import armed, recorded
-from tidelock.store.objects.protocol import Objects
-from tidelock.testing.faulty_store import FaultyStore
 
 ACTOR = "merger"
 Contents = dict[str, list[dict[str, Any]]]
@@ -156,44 +155,7 @@ def test_a_merge_that_was_staged_as_a_whole_is_rolled_forward_with_both_parents(
 def test_a_fault_at_any_object_operation_is_told_as_it_is(
     copies: Iterator[str], both: tuple[Contents, Contents], when: str
 ) -> None:
-    before, after = both
-    lake, store = _open_faulty(next(copies))
-    store.forget()
-    merge_with(lake)
-    calls = list(store.calls)
-    lake.close()
-    for number, call in enumerate(calls):
-        where = f"{when} {call.operation} {call.key}"
-        lake, store = _open_faulty(next(copies))
-        store.forget()
-        store.fail_next(when=when, skip=number)  # type: ignore[arg-type]
-        error: errors.TidelockError | None = None
-        try:
-            merge_with(lake)
-        except errors.TidelockError as caught:
-            error = caught
-        store.forget()
-        expected = after if error is None else before
-        if isinstance(error, errors.OutcomeUnknown):
-            found = lake.find_operation(error.operation_id)
-            expected = after if found is not None else before
-        elif error is not None:
-            assert isinstance(error, errors.StoreUnavailable), where
-        assert contents(lake) == expected, where
-        # The same handle goes on, whatever it believes to be durable.
-        merge_with(lake)
-        assert contents(lake) == after, where
-        lake.close()
-
-
-def _open_faulty(uri: str) -> tuple[Lake, FaultyStore]:
-    stores: list[FaultyStore] = []
-
-    def wrap(inner: Objects) -> Objects:
-        stores.append(FaultyStore(inner, seed=1, slow_seconds=0.001))
-        return stores[0]
-
-    return tidelock.open(uri, actor=ACTOR, objects=wrap), stores[0]
+    check_every_call(copies, ACTOR, merge_with, contents, both, when)
 
 
 def test_a_merge_that_fails_half_way_leaves_nothing_staged(

@@ -14,14 +14,12 @@ from pathlib import Path
 
 import pytest
 from tests.support import schemas
+from tests.support.faulted import check_every_call
 from tests.support.lakes import age, check_log, collect_all, copy_lake, run
 from tests.support.schemas import ACTOR, Contract, contract
 
 import tidelock
-from tidelock import Lake, errors
 from tidelock.store.objects.failpoints import recorded
-from tidelock.store.objects.protocol import Objects
-from tidelock.testing.faulty_store import FaultyStore
 
 
 @pytest.fixture(scope="module")
@@ -81,46 +79,9 @@ def test_a_change_of_schemas_killed_at_any_step_leaves_the_old_or_the_new_contra
             assert lake.verify().ok, name
 
 
-def open_faulty(uri: str) -> tuple[Lake, FaultyStore]:
-    stores: list[FaultyStore] = []
-
-    def wrap(inner: Objects) -> Objects:
-        stores.append(FaultyStore(inner, seed=1, slow_seconds=0.001))
-        return stores[0]
-
-    return tidelock.open(uri, actor=ACTOR, objects=wrap), stores[0]
-
-
 @pytest.mark.parametrize("when", ["before", "after", "timeout"])
 def test_a_fault_at_any_object_operation_is_told_as_it_is(
     copies: Iterator[str], contracts: tuple[Contract, Contract], when: str
 ) -> None:
-    before, after = contracts
-    lake, store = open_faulty(next(copies))
-    store.forget()
-    schemas.change_with(lake)
-    calls = list(store.calls)
-    lake.close()
-    assert any("schemas/" in call.key for call in calls)
-    for number, call in enumerate(calls):
-        where = f"{when} {call.operation} {call.key}"
-        lake, store = open_faulty(next(copies))
-        store.forget()
-        store.fail_next(when=when, skip=number)  # type: ignore[arg-type]
-        error: errors.TidelockError | None = None
-        try:
-            schemas.change_with(lake)
-        except errors.TidelockError as caught:
-            error = caught
-        store.forget()
-        expected = after if error is None else before
-        if isinstance(error, errors.OutcomeUnknown):
-            found = lake.find_operation(error.operation_id)
-            expected = after if found is not None else before
-        elif error is not None:
-            assert isinstance(error, errors.StoreUnavailable), where
-        assert contract(lake) == expected, where
-        # The same handle goes on, whatever it believes to be durable.
-        schemas.change_with(lake)
-        assert contract(lake) == after, where
-        lake.close()
+    keys = check_every_call(copies, ACTOR, schemas.change_with, contract, contracts, when)
+    assert any("schemas/" in key for key in keys)

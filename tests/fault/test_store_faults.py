@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import writers
+from tests.support import faulted, writers
 from tests.support.lakes import age, check_log, contents, copy_lake, numbers, streamed
 from tests.support.writers import ACTOR, AFTER, BEFORE, OPERATION
 
@@ -38,13 +38,7 @@ def copies(template: str, tmp_path: Path) -> Iterator[str]:
 
 
 def open_faulty(uri: str, **options: object) -> tuple[Lake, FaultyStore]:
-    stores: list[FaultyStore] = []
-
-    def wrap(inner: Objects) -> Objects:
-        stores.append(FaultyStore(inner, seed=1, slow_seconds=0.001))
-        return stores[0]
-
-    return tidelock.open(uri, actor=ACTOR, objects=wrap, **options), stores[0]  # type: ignore[arg-type]
+    return faulted.open_faulty(uri, ACTOR, **options)
 
 
 def settle(uri: str) -> Lake:
