@@ -1,8 +1,9 @@
 """Small lakes for tests: making them, comparing them as multisets, and processes that use them.
 
 Processes are forked from a server that has imported what may be imported before a fork, which is
-all but Lance, and used nothing of it: a child starts in a tenth of a second, and is as good as a
-new process. What a child runs is a function of an importable module, with arguments that pickle.
+all but Lance and gRPC, and used nothing of it: a child starts in a tenth of a second, and is as
+good as a new process. What a child runs is a function of an importable module, with arguments that
+pickle.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def fault_seconds(usual: float) -> float:
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 _context = multiprocessing.get_context("forkserver")
 # Nearly all that a child would import, which is half a second of work for each: pandas comes with
-# Arrow's datasets. Lance is not among them, nor is what imports it.
+# Arrow's datasets. Neither Lance nor gRPC is among them, nor what imports them: both dislike forks.
 _context.set_forkserver_preload(
     [
         "tidelock.run.open",
@@ -177,7 +178,6 @@ _context.set_forkserver_preload(
         "pyarrow.compute",
         "pyarrow.dataset",
         "sqlglot.dialects.spark",
-        "pyspark.sql.connect.session",
         "pyiceberg.catalog.sql",
     ]
 )
