@@ -70,6 +70,7 @@ class Parts:
         self.lease_seconds = lease_seconds
         self.clock = LakeClock(handle.inner)
         self._presence = Presence(location, objects)
+        handle.check_before_writes(self._presence.check)
         self.turns = Turns(location)
         self.together = Together(far=location.kind == "s3")
         self.log = Log(objects, self.turns.newest, self.together)

@@ -56,6 +56,8 @@ def _find_table(store: Store, definition: SinkDefinition) -> tuple[Head, TableSt
         # It may have another name now.
         table = next((t for t in head.tables.states() if t.id == definition.table_id), None)
         if table is None:
+            # Unless it is another lake that has no such table.
+            store.refuse_unusable()
             raise _gone(definition, f"table {definition.table!r} was dropped or replaced")
     return head, table
 

@@ -32,6 +32,12 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
+def objects_of(uri: str) -> set[Path]:
+    """The objects of a lake, but for locks, which are advice."""
+    found = Path(uri, "_tidelock").rglob("*")
+    return {path for path in found if path.is_file() and path.suffix != ".lock"}
+
+
 WRITES: dict[str, Callable[[Lake], Any]] = {
     "append": lambda lake: write(lake, 9),
     "create": lambda lake: lake.create_table("more", "id BIGINT"),
@@ -68,13 +74,25 @@ def test_a_transaction_that_had_begun_is_not_acknowledged_either(lake: Lake) -> 
 
 
 @pytest.mark.parametrize("commits", [0, 3, 4], ids=["empty", "as long", "longer"])
-def test_nothing_is_written_into_another_lake_in_its_place(lake: Lake, commits: int) -> None:
+@pytest.mark.parametrize("act", [*WRITES, "sink", "deliver"])
+def test_nothing_is_written_into_another_lake_in_its_place(
+    lake: Lake, act: str, commits: int, tmp_path: Path
+) -> None:
+    to = str(tmp_path / "out")
+    acts = {
+        "sink": lambda lake: lake.create_sink("new", table="events", kind="jsonl", to=to + "/new"),
+        "deliver": lambda lake: lake.deliver("archive"),
+    }
+    lake.create_sink("archive", table="events", kind="jsonl", to=to + "/old")
     shutil.rmtree(lake.uri)
     with make(Path(lake.uri), commits) as other:
-        before = check_log(other)
+        other.create_sink("archive", table="events", kind="jsonl", to=to + "/other")
+        before, there = check_log(other), objects_of(lake.uri)
         with pytest.raises(errors.LakeRemoved):
-            write(lake, 9)
+            {**WRITES, **acts}[act](lake)
         assert check_log(other) == before
+        assert objects_of(lake.uri) == there
+        assert not Path(to).exists()
         write(other, 7)
         assert len(check_log(other)) == len(before) + 1
 

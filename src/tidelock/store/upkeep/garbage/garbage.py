@@ -126,6 +126,8 @@ def _collect(
     progress: Callable[[int, int], None] | None,
 ) -> GarbageReport:
     if not dry_run:
+        # Nothing of another lake is garbage because this handle knows nothing of it.
+        store.refuse_unusable()
         heal(store)
         store.keeper.renew_all()
     with announced(store, dry_run) as held:
