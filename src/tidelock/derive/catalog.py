@@ -20,6 +20,8 @@ from tidelock.derive.stream import LostDefinition, Stored, Stream, TablesById, f
 from tidelock.errors import (
     Advice,
     CorruptObject,
+    FormatError,
+    NewerFormat,
     ObjectExists,
     ObjectMissing,
     StreamTableRequired,
@@ -113,14 +115,16 @@ class Catalog:
         assert state is not None
         try:
             stored = self.stored(state.definition)
-        except (CorruptObject, ObjectMissing) as error:
-            why = (
-                f"The definition of stream table {table.name!r} cannot be read: {error.message} "
-                "Define it again (`tidelock apply`, or `stream create --replace`), or drop it."
-            )
+        except (FormatError, ObjectMissing) as error:
+            newer = isinstance(error, NewerFormat)
+            why = f"The definition of stream table {table.name!r} cannot be read: {error.message}"
+            if not newer:
+                why += (
+                    " Define it again (`tidelock apply`, or `stream create --replace`), or drop it."
+                )
             # What it was computed from says what it reads.
             inputs = tuple(entry.table for entry in state.frontier)
-            lost = LostDefinition("", schedule=None, consistency="none", why=why)
+            lost = LostDefinition("", schedule=None, consistency="none", why=why, newer=newer)
             stored = Stored(lost, inputs)
         return Stream(table, stored, find_inputs(stored, state, tables))
 

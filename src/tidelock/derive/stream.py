@@ -15,7 +15,7 @@ from functools import cached_property
 import msgspec
 
 from tidelock.derive.seen import SeenInput
-from tidelock.errors import CorruptObject
+from tidelock.errors import CorruptObject, NewerFormat
 from tidelock.model.history.commit import Tables, TableState
 from tidelock.model.streams import Definition, InputVersion, StreamState
 
@@ -50,6 +50,8 @@ class LostDefinition(Definition):
     go on."""
 
     why: str = ""
+    newer: bool = False
+    """Whether a later version of Tidelock can read it."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,10 @@ class Stream:
         return tuple(one.name for one in self.reads)
 
     def refuse_lost(self) -> None:
-        """CorruptObject if its definition cannot be read."""
+        """CorruptObject or NewerFormat if its definition cannot be read."""
         if isinstance(self.definition, LostDefinition):
-            raise CorruptObject(self.definition.why, table=self.name)
+            kind = NewerFormat if self.definition.newer else CorruptObject
+            raise kind(self.definition.why, table=self.name)
 
 
 class TablesById:

@@ -42,6 +42,29 @@ def test_others_are_refreshed_and_the_lost_one_is_named(lake: Lake) -> None:
     lake.close()
 
 
+def test_one_of_a_newer_format_is_not_refreshed_nor_suspended(lake: Lake) -> None:
+    state = lake.snapshot().states()["lost"].stream
+    assert state is not None
+    path = Path(lake.uri, f"_tidelock/definitions/{state.definition}.json")
+    path.write_bytes(b'{"format": 9, "shape": "unheard of"}')
+    lake.run(lambda tx: tx.append("t", [{"id": 2}]))
+    report = {one.table: one for one in lake.refresh()}
+    assert {name: one.action for name, one in report.items()} == {
+        "whole": "incremental",
+        "lost": "failed",
+    }
+    assert "Upgrade Tidelock" in report["lost"].reason
+    told = {one.name: one for one in lake.stream_tables()}
+    assert told["whole"].status == "refreshed"
+    assert "cannot be read" in told["lost"].status
+    # Whoever can read it goes on with it: nothing was decided here.
+    state = lake.snapshot().states()["lost"].stream
+    assert state is not None
+    assert state.suspended is None
+    assert "Upgrade Tidelock" in lake.explain("lost").reason
+    lake.close()
+
+
 def test_it_is_defined_again_in_the_same_words_and_goes_on(lake: Lake) -> None:
     lake.run(lambda tx: tx.append("t", [{"id": 2}]))
     assert "failed" in {one.action for one in lake.refresh()}

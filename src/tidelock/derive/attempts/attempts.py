@@ -21,10 +21,11 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from tidelock.errors import (
-    CorruptObject,
     EngineMismatch,
     EngineUnavailable,
+    FormatError,
     JavaMissing,
+    NewerFormat,
     ObjectMissing,
 )
 from tidelock.store.objects import layout
@@ -33,7 +34,9 @@ from tidelock.store.objects.protocol import Objects
 from tidelock.store.objects.records import decode, encode
 
 logger = logging.getLogger("tidelock")
-OF_THE_ENGINE = tuple(one.condition for one in (EngineUnavailable, EngineMismatch, JavaMissing))
+NOT_OF_THE_TABLE = tuple(
+    one.condition for one in (EngineUnavailable, EngineMismatch, JavaMissing, NewerFormat)
+)
 """The conditions of attempts that failed for the engine's sake, and not for the table's."""
 
 Action = Literal["incremental", "full", "adopted", "none", "skipped", "failed", "resumed"]
@@ -68,15 +71,15 @@ class Attempt:
     """The condition of the error that it failed with."""
     retry_at: datetime | None = None
     times: int = 1
-    """How many attempts in a row this one stands for, which all failed for the engine's sake."""
+    """How many attempts in a row this one stands for, which all failed for no reason of the table's."""
     actor: str = ""
     definition: str = ""
     """Of a failure: the id of the definition that failed."""
     format: int = 1
 
     @property
-    def blames_engine(self) -> bool:
-        return self.action == "failed" and self.condition in OF_THE_ENGINE
+    def spares_table(self) -> bool:
+        return self.action == "failed" and self.condition in NOT_OF_THE_TABLE
 
 
 def record(objects: Objects, branch_id: str, attempt: Attempt) -> None:
@@ -86,11 +89,11 @@ def record(objects: Objects, branch_id: str, attempt: Attempt) -> None:
 
 
 def record_once(objects: Objects, branch_id: str, attempt: Attempt) -> None:
-    """Record what the engine is to blame for, in the place of the last such record: an outage of
+    """Record what the table is not to blame for, in the place of the last such record: an outage of
     days leaves one object."""
     known = list(_recorded(objects, branch_id, attempt.table_id))
     last = known[-1] if known else None
-    if last is None or not last[1].blames_engine:
+    if last is None or not last[1].spares_table:
         record(objects, branch_id, attempt)
         return
     record(objects, branch_id, replace(attempt, times=last[1].times + 1))
@@ -115,7 +118,7 @@ def _read(objects: Objects, keys: list[str]) -> Iterator[tuple[str, Attempt]]:
     for key in keys:
         try:
             attempt = decode(objects.get(key), Attempt, key)
-        except CorruptObject as error:
+        except FormatError as error:
             # Told for the record: nothing depends on it but how soon it is tried again.
             logger.warning("%s", error.message)
         except ObjectMissing:

@@ -3,7 +3,8 @@
 Owns: which errors may go away by themselves. How long to wait for that: `model/time/retries.py`.
 
 Invariant, for the n-th failure in a row, n >= 1: a permanent error suspends at once, a transient
-one when n = FAILURES_MAX, and what only the engine is to blame for never does.
+one when n = FAILURES_MAX, and what only the engine or this version of Tidelock is to blame for
+never does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidelock.errors import (
     EngineMismatch,
     EngineUnavailable,
     JavaMissing,
+    NewerFormat,
     RuleBroken,
     TidelockError,
 )
@@ -51,7 +53,7 @@ def judge(error: BaseException, failures_before: int, now: datetime, chance: Ran
     told = _told(error)
     if not is_transient(error):
         return Verdict(failures, None, told)
-    if failures >= FAILURES_MAX and not blames_engine(error):
+    if failures >= FAILURES_MAX and not spares_table(error):
         return Verdict(
             failures, None, f"{failures} refreshes failed in a row, the last with {told}"
         )
@@ -63,15 +65,15 @@ def is_engine_away(error: BaseException) -> bool:
     return isinstance(error, EngineUnavailable | JavaMissing)
 
 
-def blames_engine(error: BaseException) -> bool:
+def spares_table(error: BaseException) -> bool:
     """Whether the table is fine, and would be refreshed by an engine that is there, and the right
-    one."""
-    return is_engine_away(error) or isinstance(error, EngineMismatch)
+    one, or by a later version of Tidelock."""
+    return is_engine_away(error) or isinstance(error, EngineMismatch | NewerFormat)
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same refresh may succeed later with nobody doing anything about it."""
-    if blames_engine(error):
+    if spares_table(error):
         return True
     if isinstance(error, EngineError):
         # A task that was lost, or a store that did not answer, fails the query that it was for.

@@ -21,7 +21,7 @@ from tidelock.derive.attempts.attempts import Attempt, keys_by_table, record, re
 from tidelock.derive.attempts.failures import Failures
 from tidelock.derive.catalog import Arrangement, Catalog, stream_of
 from tidelock.derive.definitions.define import CONFLICTS_MAX, StreamDefinitions
-from tidelock.derive.graph.backoff import blames_engine, is_engine_away, judge
+from tidelock.derive.graph.backoff import is_engine_away, judge, spares_table
 from tidelock.derive.graph.due import Due, MemberState, decide, next_moment, suspension
 from tidelock.derive.graph.groups import Unit, unit_levels
 from tidelock.derive.refresh.unit import MemberFailed, UnitRefresh, is_current
@@ -287,9 +287,7 @@ class StreamRefreshes:
         stream = stream_of(head.tables, self._catalog, table)
         away = error if isinstance(error, EngineError) and is_engine_away(error) else None
         before = self._failures.of(head, stream)
-        alike = [
-            failure.times for failure in before if failure.blames_engine == blames_engine(error)
-        ]
+        alike = [failure.times for failure in before if failure.spares_table == spares_table(error)]
         verdict = judge(error, sum(alike), now, random.Random())
         condition = error.condition if isinstance(error, TidelockError) else type(error).__name__
         told = error.told("shell") if isinstance(error, TidelockError) else str(error)
@@ -307,7 +305,7 @@ class StreamRefreshes:
             actor=self._store.actor,
             definition=stream.state.definition,
         )
-        keep = record_once if blames_engine(error) else record
+        keep = record_once if spares_table(error) else record
         keep(self._store.objects, head.branch.id, failed)
         if verdict.suspended is not None:
             self._definitions.suspend(table, branch, verdict.suspended)

@@ -8,13 +8,12 @@ from typing import Any
 from tidelock.errors import LakeClosed
 from tidelock.store.objects.protocol import Objects
 
-
 WRITES = ("put", "put_new", "delete", "delete_many")
 
 
 class HandleObjects:
-    """The store inside, until it is closed: whatever is asked of it then says so. Nothing is written
-    unless the lake is the one that was opened: another in its place is not this handle's."""
+    """The store inside, until it is closed: whatever is asked of it then says so. Nothing is
+    written unless the lake is the one that was opened."""
 
     def __init__(self, inner: Objects, uri: str) -> None:
         self.inner = inner

@@ -96,6 +96,8 @@ class TableFiles:
         """With their schemas, which Lance makes anew whenever it is asked."""
         self._last: dict[str, int] = {}
         """The pin of each table that was opened last."""
+        self._alike: dict[tuple[str, str], int] = {}
+        """A pin of each table with each declared schema that it had."""
         self._schemas: dict[str, TableSchema] = {}
         """Of tables that are as they were created."""
         self._plain: dict[str, bool] = {}
@@ -156,8 +158,10 @@ class TableFiles:
         return None if found is None else found[0]
 
     def any_pin(self, state: TableState) -> Dataset:
-        """A pin of a table, whichever is open: to write fragments that belong to none."""
-        known = self._open.get((state.id, self._last.get(state.id, 0)))
+        """A pin of a table with the columns of a state, whichever is open: to write fragments that
+        belong to none. What is written says which columns it is of by the numbers that they have
+        there: at a pin from before the schema changed, they are those of others."""
+        known = self._open.get((state.id, self._alike.get((state.id, state.schema), 0)))
         return self.read(state) if known is None else known[0]
 
     def _open_first(self, table_id: str, pin: int) -> Dataset:
@@ -171,9 +175,11 @@ class TableFiles:
     def read(self, state: TableState) -> Dataset:
         """The dataset of a table in a snapshot, or the error that says what became of it."""
         try:
-            return self.open(state.id, state.pin, state.checksum)
+            dataset = self.open(state.id, state.pin, state.checksum)
         except SnapshotExpired as error:
             raise self._lost(state) from error
+        self._alike[state.id, state.schema] = state.pin
+        return dataset
 
     @contextmanager
     def reading(self, *states: TableState | None, trusting: bool = False) -> Iterator[None]:

@@ -433,3 +433,29 @@ def test_a_lake_that_syncs_is_altered_too(tmp_path: Path) -> None:
         append(lake, {"a": 1})
         alter(lake, "ALTER COLUMN a TYPE BIGINT", "ADD COLUMN c INT DEFAULT 4", "DROP COLUMN b")
         assert rows_of(lake) == [{"a": 1, "c": 4}]
+
+
+@pytest.mark.parametrize("change", ["renamed", "made anew"])
+def test_rows_that_wait_for_their_turn_are_written_with_the_columns_of_now(
+    tmp_path: Path, change: str
+) -> None:
+    with tidelock.open(tmp_path / "lake", create=True) as lake:
+        lake.create_table("t", "id BIGINT NOT NULL, v BIGINT, w BIGINT", key="id")
+        lake.run(lambda tx: tx.append("t", [{"id": 1, "v": 1, "w": 1}]))
+        if change == "renamed":
+            lake.alter_table("t", "RENAME COLUMN v TO new")
+        else:
+            lake.alter_table("t", "DROP COLUMN v")
+            lake.alter_table("t", "ADD COLUMN new BIGINT")
+            lake.alter_table("t", "RENAME COLUMN new TO v")
+        column = lake.table("t").schema.names[1 if change == "renamed" else 2]
+    rows = {"id": 2, column: 2, "w": 2}
+    with tidelock.open(tmp_path / "lake") as lake:
+        lake.table("t").to_arrow()
+        # The pin that was opened last has other columns than the newest.
+        lake.snapshot(version=2).table("t").to_arrow()
+        with lake._store.publisher.claim("main", [lake.snapshot().states()["t"].id]):
+            # Somebody else of this process is about to publish a commit to the table.
+            lake.run(lambda tx: tx.append("t", [rows]))
+        (found,) = lake.table("t").to_arrow(filter="id = 2").to_pylist()
+        assert found == rows
