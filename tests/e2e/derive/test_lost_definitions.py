@@ -65,6 +65,15 @@ def test_one_of_a_newer_format_is_not_refreshed_nor_suspended(lake: Lake) -> Non
     lake.close()
 
 
+def test_one_that_is_gone_is_named_by_verify(lake: Lake) -> None:
+    state = lake.snapshot().states()["lost"].stream
+    assert state is not None
+    key = f"_tidelock/definitions/{state.definition}.json"
+    Path(lake.uri, key).unlink()
+    assert [(one.key, one.what) for one in lake.verify().damaged] == [(key, "missing")]
+    lake.close()
+
+
 def test_it_is_defined_again_in_the_same_words_and_goes_on(lake: Lake) -> None:
     lake.run(lambda tx: tx.append("t", [{"id": 2}]))
     assert "failed" in {one.action for one in lake.refresh()}

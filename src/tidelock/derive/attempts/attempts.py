@@ -71,7 +71,7 @@ class Attempt:
     """The condition of the error that it failed with."""
     retry_at: datetime | None = None
     times: int = 1
-    """How many attempts in a row this one stands for, which all failed for no reason of the table's."""
+    """How many attempts in a row this one stands for, none of which the table is to blame for."""
     actor: str = ""
     definition: str = ""
     """Of a failure: the id of the definition that failed."""

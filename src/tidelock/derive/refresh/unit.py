@@ -27,7 +27,13 @@ from tidelock.derive.planned import Planned
 from tidelock.derive.refresh.choice import InputChanges, choose, find_all_changes
 from tidelock.derive.refresh.costs import Way, after_delta, after_full
 from tidelock.derive.refresh.delta.delta import RowsNotFound
-from tidelock.derive.refresh.delta.input_changes import Changes, cancelled, read_changes, weighted
+from tidelock.derive.refresh.delta.input_changes import (
+    Changes,
+    at_pin,
+    cancelled,
+    read_changes,
+    weighted,
+)
 from tidelock.derive.refresh.internal_tables import restage_internal
 from tidelock.derive.refresh.result_columns import (
     is_foreign,
@@ -39,7 +45,13 @@ from tidelock.derive.refresh.seen_table import SeenTable
 from tidelock.derive.refresh.table import Outcome, TableRefresh
 from tidelock.derive.spark.engine_query import asking
 from tidelock.derive.stream import Stream
-from tidelock.errors import DefinitionBroken, InputError, QueryFailed, TidelockError
+from tidelock.errors import (
+    CorruptObject,
+    DefinitionBroken,
+    InputError,
+    QueryFailed,
+    TidelockError,
+)
 from tidelock.model.history.commit import TableChange, Tables, TableState
 from tidelock.model.streams import PUBLISHING, InputVersion, Spent, StreamState
 from tidelock.store.changes.changes import diff_batches
@@ -240,9 +252,12 @@ class Members:
             reason = f"its rows were not those that its frontier has: {error}"
         except Exception as error:
             # A term may ask an expression of rows that are never there together; and whatever else
-            # is wrong with a delta, the query itself may still be computed. Of a store or an engine
-            # that is away that is not to be hoped.
-            if isinstance(error, TidelockError) and not isinstance(error, QueryFailed):
+            # is wrong with a delta, the query itself may still be computed: also where a file is
+            # damaged that only the state before needs. Of a store or an engine that is away that is
+            # not to be hoped.
+            if isinstance(error, TidelockError) and not isinstance(
+                error, QueryFailed | CorruptObject
+            ):
                 raise
             reason = f"by delta it failed: {error}"
         return planned, Way(True, reason, failed=True), replace(table).in_full()
@@ -262,7 +277,8 @@ class Members:
             assert read.then is not None
             table = self._transaction.table(read.name)
             dataset = self._store.files.open(read.then.table_id, read.then.pin)
-            old = replace(table, dataset=dataset)
+            # It is that pin whose files are looked at before they are read.
+            old = replace(table, dataset=dataset, state=at_pin(table.state, read.then.pin))
             tables[read.label] = SeenTable.of(old, planned.input(read.label).seen)
         return tables
 

@@ -216,6 +216,9 @@ class Log:
         """Where a branch stands that has no record: where it was forked, unless it is gone."""
         if not self._is_there(branch):
             return Head(branch, branch.fork_version, 0, Tables({}), _EPOCH, closed=True)
+        if not oldest and (checkpoints := self.past.list(branch.id)):
+            # The newest record is never removed, whatever checkpoints hold.
+            oldest = checkpoints[-1].last
         if oldest:
             raise CorruptObject(
                 f"The log of branch {branch.name!r} is gone: there was a record of version "
@@ -325,6 +328,7 @@ class Log:
         found = self._records.get((home, version)) or self.past.known(home, version)
         found = found or self._ask_for(home, version)
         if found is None or not found.first <= version <= found.last:
+            self._refuse_hole(branch, version)
             raise VersionNotFound(
                 f"Branch {branch.name!r} has no version {version}.",
                 Advice("See lake.log().", "See `tidelock log`."),
@@ -332,6 +336,19 @@ class Log:
                 version=version,
             )
         return found
+
+    def _refuse_hole(self, branch: BranchRef, version: int) -> None:
+        """CorruptObject for a version that must be there, since a later one is."""
+        head = self._heads.get(branch.id)
+        if head is not None and 0 < version <= head.version:
+            key = layout.record(branch.home_of(version), version)
+            raise CorruptObject(
+                f"Version {version} of branch {branch.name!r} is missing from the log: neither "
+                f"{key!r} nor a checkpoint of it is there, so that it was removed by something "
+                "other than Tidelock. Restore it from a copy of the lake.",
+                key=key,
+                cause="it is not there",
+            )
 
     def commit_at(self, branch: BranchRef, version: int) -> Commit:
         return self.record_at(branch, version).commit(version)

@@ -188,19 +188,18 @@ class TableFiles:
         Whatever fails is looked into: what is damaged or gone, and a store that does not answer, is
         said so. All else is passed on. Unless it is `trusting`, small files are looked at first.
         """
-        state = next(one for one in states if one is not None)
+        given = [one for one in states if one is not None]
         self.refuse_unusable()
         try:
-            for one in () if trusting else states:
-                if one is not None:
-                    self._wholeness.look_at(one)
+            for state in () if trusting else given:
+                self._wholeness.look_at(state)
             yield
         except TidelockError:
             raise
         except BaseException as error:
             if not is_failure(error) or isinstance(error, MemoryError):
                 raise
-            found = self._wholeness.explain(state, error)
+            found = self._wholeness.explain(given, error)
             if found is error:
                 raise
             raise found from error

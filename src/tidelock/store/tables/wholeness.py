@@ -8,7 +8,7 @@ For large files, and those on S3, there is `verify`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelock.errors import StoreError, TidelockError
@@ -68,19 +68,22 @@ class Wholeness:
             self._whole.clear()
         self._whole.add((state.id, state.pin))
 
-    def explain(self, state: TableState, error: BaseException) -> BaseException:
-        """What is to be said when reading a pin failed; the error itself if nothing is wrong."""
-        what = f"Lance could not read table {state.name!r}"
+    def explain(self, states: Sequence[TableState], error: BaseException) -> BaseException:
+        """What is to be said when reading pins of a table failed; the error itself if nothing is
+        wrong."""
+        name = states[0].name
+        what = f"Lance could not read table {name!r}"
         try:
-            damage = next(self.damaged(state, LOOKED_INTO_BYTES_MAX), None)
-            if damage is not None:
-                return self._error(state, damage)
+            for state in states:
+                damage = next(self.damaged(state, LOOKED_INTO_BYTES_MAX), None)
+                if damage is not None:
+                    return self._error(state, damage)
         except StoreError:
             return unavailable(what, error)
         except TidelockError as found:
             return found
         if is_panic(error):
-            return panicked(f"reading table {state.name!r}", error)
+            return panicked(f"reading table {name!r}", error)
         return unavailable(what, error) if is_of_the_store(error) else error
 
     def damaged(self, state: TableState, bytes_max: int | None = None) -> Iterator[Damage]:

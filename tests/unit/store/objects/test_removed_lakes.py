@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.lakes import check_log, contents, copy_lake, numbers
+from tests.support.lakes import check_log, collect_all, contents, copy_lake, numbers
 
 import tidelock
 from tidelock import Lake, errors
@@ -117,3 +117,59 @@ def test_records_that_were_taken_away_are_missed(lake: Lake) -> None:
     newest.unlink()
     with pytest.raises(errors.LakeRemoved):
         write(lake, 9)
+
+
+def test_no_row_is_garbage_where_the_log_was_removed(tmp_path: Path) -> None:
+    make(tmp_path / "lake").close()
+    files = set((tmp_path / "lake" / "tables").rglob("*"))
+    backup = copy_lake(tmp_path / "lake" / "_tidelock" / "log", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "lake" / "_tidelock" / "log")
+    with tidelock.open(tmp_path / "lake") as lake:
+        assert not lake.tables()
+        assert not collect_all(lake).files
+        assert set((tmp_path / "lake" / "tables").rglob("*")) == files
+    copy_lake(backup, tmp_path / "lake" / "_tidelock" / "log")
+    with tidelock.open(tmp_path / "lake") as lake:
+        assert contents(lake)["events"].total() == 3
+
+
+def test_a_log_that_was_removed_but_for_its_checkpoints_is_not_begun_anew(tmp_path: Path) -> None:
+    with make(tmp_path / "lake", 80) as lake:
+        lake._store.log_folder.fold_whole(lake._store.branches.refs())
+    assert list((tmp_path / "lake" / "_tidelock" / "past" / "main").iterdir())
+    shutil.rmtree(tmp_path / "lake" / "_tidelock" / "log")
+    with tidelock.open(tmp_path / "lake", heal=False) as lake:
+        for act in (*WRITES.values(), lambda lake: lake.table("events")):
+            with pytest.raises(errors.CorruptObject, match="log of branch 'main' is gone"):
+                act(lake)
+        assert [one.key for one in lake.verify().damaged] == ["_tidelock/log/main"]
+
+
+def test_a_record_that_is_gone_from_the_middle_is_named(lake: Lake) -> None:
+    uri = lake.uri
+    lake.close()
+    Path(uri, "_tidelock", "log", "main", f"{2:020}.json").unlink()
+    with tidelock.open(uri) as again:
+        write(again, 9)
+        for ask in (
+            lambda: again.log(limit=None),
+            lambda: again.snapshot(version=2),
+            lambda: again.changes("events", since=1).read_all(),
+        ):
+            with pytest.raises(errors.CorruptObject, match=r"Version 2 .* is missing from the log"):
+                ask()
+        (found,) = again.verify().damaged
+        assert found.what == "missing"
+        assert found.key == f"_tidelock/log/main/{2:020}.json"
+
+
+def test_a_declaration_that_the_newest_state_needs_is_missed(lake: Lake) -> None:
+    lake.alter_table("events", "ADD COLUMN w BIGINT")
+    uri = lake.uri
+    lake.close()
+    (gone,) = Path(uri, "_tidelock", "schemas").iterdir()
+    gone.unlink()
+    with tidelock.open(uri) as again:
+        (found,) = again.verify().damaged
+        assert (found.key, found.what) == (f"_tidelock/schemas/{gone.name}", "missing")
+        assert "Restore it" in found.advice

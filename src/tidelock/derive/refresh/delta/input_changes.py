@@ -10,7 +10,7 @@ Law: rows(now) = rows(frontier) + changes, as multisets; rows that went and came
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -58,6 +58,11 @@ def find_changes(
     return Changes(then, state, steps, rows)
 
 
+def at_pin(state: TableState, pin: int) -> TableState:
+    """The table as it was at another pin, to be read there; what else it was is not known."""
+    return replace(state, pin=pin, checksum=0)
+
+
 def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) -> pa.Table:
     """The rows that went (-1) and came (1)."""
     parts: list[pa.RecordBatch] = []
@@ -77,8 +82,9 @@ def read_changes(files: TableFiles, changes: Changes, columns: Sequence[str]) ->
         except SnapshotExpired:
             steps, parts = None, []
     if steps is None:
-        before = files.open(changes.then.table_id, changes.then.pin)
-        with files.reading(changes.state):
+        then = at_pin(changes.state, changes.then.pin)
+        before = files.open(then.id, then.pin)
+        with files.reading(then, changes.state):
             parts = list(diff_batches(read, before, now, 0, columns))
     return weighted(parts, columns, now)
 

@@ -132,7 +132,7 @@ def _collect(
         store.keeper.renew_all()
     with announced(store, dry_run) as held:
         moment = store.clock.now() if dry_run else store_now(store.objects)
-        listed, failed = _list_files(store)
+        listed, failed = _list_files(store) if _has_history(store) else ({}, [])
         cutoff, dead = _cutoff(store, moment - older_than, moment)
         if dead and not dry_run:
             _fence(store, dead)
@@ -165,6 +165,12 @@ class _Progress:
             self._done += 1
             if self._told is not None:
                 self._told(self._done, self._total)
+
+
+def _has_history(store: Parts) -> bool:
+    """Whether the log tells what is needed. One that was lost looks like one that never began, and
+    everything would be garbage."""
+    return store.branches.head(layout.MAIN).version > 0
 
 
 def _list_files(store: Parts) -> tuple[dict[str, list[ObjectInfo]], list[_Doomed]]:

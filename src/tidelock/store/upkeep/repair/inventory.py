@@ -120,6 +120,12 @@ def kind_of(key: str) -> _Kind | None:
     return next((kind for kind, pattern in _PATTERNS if pattern.fullmatch(key)), None)
 
 
+def advice_for(key: str) -> str:
+    """What is to be done about an object of ours that is not what it was, or gone."""
+    kind = kind_of(key)
+    return "" if kind is None else kind.advice.format(key)
+
+
 def examine(objects: Objects) -> tuple[int, list[Finding]]:
     """Read every object of Tidelock's; how many there are, and what is wrong with which."""
     keys = [info.key for info in objects.list(ROOT)]

@@ -32,13 +32,14 @@ from tidelock.store.parts import Parts
 from tidelock.store.tables.damage import Damage, TableFile, check_file, check_index, fragment_files
 from tidelock.store.tables.datasets import manifest_file
 from tidelock.store.tables.indexes import index_segments
-from tidelock.store.upkeep.repair.inventory import Finding, examine
+from tidelock.store.upkeep.repair.inventory import Finding, advice_for, examine
 
 THREADS = 8
 SAMPLE_TABLES = 4
 SAMPLE_FILES = 8
 SAMPLE_BYTES_MAX = 64 * 1024 * 1024
 
+_RESTORE = "Restore it from a copy of the lake."
 _ADVICE = (
     "Restore it from a copy of the lake, read an earlier version that is still whole, or overwrite "
     "or drop the table."
@@ -95,8 +96,11 @@ def verify(
     count, findings = (0, []) if names is not None else examine(store.objects)
     states = [one for one in _states(store) if names is None or fold(one.name) in names]
     needed, broken = _needed(store, states)
-    findings += broken
-    parts = list({**_present(store, states, whole=names is None), **needed}.values())
+    pins, holes = _pins(store)
+    broken += [*holes, *_missing_objects(store, states)]
+    known = {finding.key for finding in findings}
+    findings += [finding for finding in broken if finding.key not in known]
+    parts = list({**_present(store, states, pins, whole=names is None), **needed}.values())
     if sample is not None:
         parts = random.sample(parts, min(sample, len(parts)))
     size_bytes = 0
@@ -159,10 +163,9 @@ def _parts_of(store: Parts, state: TableState) -> _Parts | Finding:
     return parts
 
 
-def _present(store: Parts, states: Sequence[TableState], whole: bool) -> _Parts:
+def _present(store: Parts, states: Sequence[TableState], pins: _Pins, whole: bool) -> _Parts:
     """Everything that is there: of these tables, or of all if the lake is verified as a whole."""
     names = {state.id: state.name for state in states}
-    pins = _pins(store)
     parts: _Parts = {}
     folders = [layout.TABLES] if whole else [layout.table(table_id) for table_id in names]
     for info in (info for folder in folders for info in store.files.objects.list(folder)):
@@ -180,17 +183,44 @@ def _present(store: Parts, states: Sequence[TableState], whole: bool) -> _Parts:
     return parts
 
 
-def _pins(store: Parts) -> dict[tuple[str, str], TableState]:
-    """Every state that the log tells of, by the file of its manifest."""
-    found: dict[tuple[str, str], TableState] = {}
+_Pins = dict[tuple[str, str], TableState]
+
+
+def _pins(store: Parts) -> tuple[_Pins, list[Finding]]:
+    """Every state that the log tells of, by the file of its manifest; and what is not in the log
+    although something later is."""
+    found: _Pins = {}
+    holes: list[Finding] = []
     for ref in store.branches.refs(whole=False):
-        with suppress(BranchDeleted, FormatError, VersionNotFound):
+        try:
             for commit in store.log.walk(ref, store.log.head(ref).version):
                 for change in commit.tables:
                     if change.after is not None:
                         key = (change.after.id, manifest_file(change.after.pin))
                         found[key] = change.after
-    return found
+        except (BranchDeleted, VersionNotFound):
+            continue
+        except FormatError as error:
+            key_of_it = str(error.evidence.get("key", ""))
+            if store.objects.info(key_of_it) is None:
+                holes.append(Finding(key_of_it, "missing", error.message, _RESTORE, "record"))
+    return found, holes
+
+
+def _missing_objects(store: Parts, states: Iterable[TableState]) -> list[Finding]:
+    """What the states need beside their files, and is not there."""
+    needed: dict[str, TableState] = {}
+    for state in states:
+        if state.schema:
+            needed[layout.schema(state.schema)] = state
+        if state.stream is not None:
+            needed[layout.definition(state.stream.definition)] = state
+    infos = store.together.map(store.objects.info, needed)
+    return [
+        Finding(key, "missing", "it is not there", advice_for(key), "", state.name)
+        for (key, state), info in zip(needed.items(), infos, strict=True)
+        if info is None
+    ]
 
 
 def _states(store: Parts) -> list[TableState]:
