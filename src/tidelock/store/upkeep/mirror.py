@@ -11,21 +11,39 @@ files is known as ours.
 from __future__ import annotations
 
 import hashlib
+import logging
+import re
 from collections.abc import Iterable
 
 import lance
 
-from tidelock.errors import Advice, ForeignCommit
+from tidelock.errors import Advice, ForeignCommit, FormatError
 from tidelock.model.history.commit import TableState
+from tidelock.store.objects import layout
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.parts import Parts
+from tidelock.store.tables.damage import Damage, corrupt, is_failure, manifest_damage
 from tidelock.store.tables.datasets import lance_failures
 from tidelock.store.tables.fragments import Dataset, fragment_files
 from tidelock.store.upkeep.mirror_notes import Foreign, Mirror, known_mirror, mirrored, note_mirror
 
+logger = logging.getLogger("tidelock")
+
+_ATTACHED = re.compile(r"/[0-9]{20}\.manifest$")
+
 
 def _head(store: Parts, table_id: str) -> Dataset:
-    return lance.dataset(store.files.uri(table_id), storage_options=store.location.lance_options)
+    uri, options = store.files.uri(table_id), store.location.lance_options
+    try:
+        return lance.dataset(uri, storage_options=options)
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        objects, folder = store.files.objects, f"{layout.table(table_id)}/_versions"
+        # Lance counts down, so that the newest comes first.
+        found = sorted(info.key for info in objects.list(folder) if _ATTACHED.search(info.key))
+        damage = manifest_damage(objects, found[0], error) if found else None
+        raise damage or corrupt(table_id, Damage(folder, "missing", "Lance has no HEAD")) from error
 
 
 def foreign_commit(store: Parts, state: TableState) -> Foreign | None:
@@ -44,7 +62,13 @@ def foreign_commit(store: Parts, state: TableState) -> Foreign | None:
 
 def foreign_commits(store: Parts, states: Iterable[TableState]) -> list[Foreign]:
     """The foreign commits on mirrored tables. Opens no other table."""
-    found = [foreign_commit(store, state) for state in mirrored(store.objects, states)]
+    found = []
+    for state in mirrored(store.objects, states):
+        try:
+            found.append(foreign_commit(store, state))
+        except FormatError as error:
+            # It hides none of another table, and is for `verify` to name.
+            logger.warning("%s", error.message)
     return [foreign for foreign in found if foreign is not None]
 
 

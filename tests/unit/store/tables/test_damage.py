@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from tests.support.lakes import collect_all, copy_lake, numbers, rows_of, seed_of
@@ -223,3 +224,32 @@ def test_what_is_verified_can_be_chosen(lake: Lake) -> None:
     seen: list[tuple[int, int]] = []
     lake.verify(["plain", "keyed"], progress=lambda *step: seen.append(step))
     assert seen[-1] == (len(seen), len(seen))
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "gone"])
+def test_a_damaged_head_of_lances_is_named_and_stops_no_repair(
+    template: Path, tmp_path: Path, damage: str
+) -> None:
+    uri = Path(copy_lake(template, tmp_path / "lake"))
+    with tidelock.open(uri) as lake:
+        lake.mirror("keyed")
+        lake.mirror("plain")
+        states = lake.snapshot().states()
+    (head, *others) = sorted(
+        (uri / "tables" / states["keyed"].id / "_versions").glob("1*.manifest")
+    )
+    if damage == "gone":
+        for path in (head, *others):
+            path.unlink()
+    else:
+        head.write_bytes(head.read_bytes()[:50] if damage == "cut" else b"")
+    # Somebody else commits to the other one.
+    lance.write_dataset(
+        pa.table({"id": [77], "v": [77]}), uri / "tables" / states["plain"].id, mode="append"
+    )
+    with tidelock.open(uri) as lake:
+        with pytest.raises(errors.CorruptObject, match="keyed.*_versions"):
+            lake.mirror("keyed")
+        assert [one.table for one in lake.foreign_commits()] == ["plain"]
+        assert [one.table for one in lake.repair().foreign] == ["plain"]
+        assert rows_of(lake.table("keyed")).total() == 1990

@@ -90,9 +90,9 @@ def _mend_all(store: Parts) -> RepairReport:
         recovered = tuple(heal(store))
     with suppress(FormatError):
         for state in store.branches.head(MAIN).tables.states():
-            one = foreign_commit(store, state)
-            if one is not None:
-                foreign.append(one)
+            # A HEAD that cannot be opened is for `verify` to name; others may be foreign.
+            with suppress(FormatError):
+                foreign += filter(None, [foreign_commit(store, state)])
     strangers = tuple(finding for finding in findings if finding.what == "foreign")
     return RepairReport(recovered, tuple(foreign), None, None, tuple(mended), left, strangers)
 
