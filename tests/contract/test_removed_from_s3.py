@@ -24,3 +24,19 @@ def test_nothing_is_acknowledged_in_a_lake_that_was_removed(
             objects.delete(info.key)
         with pytest.raises(errors.LakeRemoved):
             lake.run(lambda tx: tx.overwrite("t", numbers((2, 2))))
+
+
+@pytest.mark.parametrize("act", ["branch", "tag", "hold"])
+def test_no_name_is_given_in_a_lake_that_was_removed(
+    s3_server: S3Server, s3_bucket: str, act: str
+) -> None:
+    uri, options = f"s3://{s3_bucket}/lake", s3_server.storage_options
+    with tidelock.open(uri, create=True, storage_options=options) as lake:
+        lake.create_table("t", NUMBERS_DDL)
+        objects = locate(uri, options).table_objects()
+        for info in objects.list(""):
+            objects.delete(info.key)
+        # Within a second of a commit the head is known without a look at the store.
+        acts = {"branch": lake.create_branch, "tag": lake.tag, "hold": lake.hold}
+        with pytest.raises(errors.LakeRemoved):
+            acts[act]("x")

@@ -145,6 +145,10 @@ class Parts:
             )
         self._presence.check()
 
+    def confirm_present(self) -> None:
+        """LakeRemoved unless the lake is there, also where only the store can tell."""
+        self._presence.confirm()
+
     def close(self) -> None:
         if self._closed or self._process != os.getpid():
             return

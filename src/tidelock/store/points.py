@@ -146,7 +146,9 @@ def check_on_branch(head: Head, point: Point, named: str) -> int:
 
 
 def check_kept(store: Parts, point: Point) -> None:
-    """A garbage collection that runs right now may not have seen what was just named."""
+    """A garbage collection that runs right now may not have seen what was just named, and the lake
+    may be gone."""
+    store.confirm_present()
     ref, version = point
     if store.log.newest_version(ref) == version and not collection_runs(store):
         return

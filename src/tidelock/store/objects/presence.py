@@ -46,6 +46,13 @@ class Presence:
         if self._kind == "file":
             self._check_folder()
 
+    def confirm(self) -> None:
+        """LakeRemoved unless the lake is there, asked for where that has to be: after a name was
+        written for something in it."""
+        self.check()
+        if self._kind == "s3" and self._objects.info(layout.LAKE) is None:
+            raise self._lost(layout.LAKE)
+
     @contextmanager
     def on_top_of(self, record: str | None) -> Iterator[None]:
         """Around the put of a commit. `record` is the key of the one that it stands on."""
@@ -93,9 +100,9 @@ class Presence:
 
     def _lost(self, key: str) -> LakeRemoved:
         return LakeRemoved(
-            f"{key!r}, on which this commit would stand, is gone from {self._uri!r}: the lake was "
-            "removed, or put back to an earlier state, while this handle had it open. Close the "
-            "handle, and open it again.",
+            f"{key!r}, on which this would stand, is gone from {self._uri!r}: the lake was removed, "
+            "or put back to an earlier state, while this handle had it open. Close the handle, and "
+            "open it again.",
             uri=self._uri,
             key=key,
         )

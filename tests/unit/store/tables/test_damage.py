@@ -248,7 +248,7 @@ def test_a_damaged_head_of_lances_is_named_and_stops_no_repair(
         pa.table({"id": [77], "v": [77]}), uri / "tables" / states["plain"].id, mode="append"
     )
     with tidelock.open(uri) as lake:
-        with pytest.raises(errors.CorruptObject, match="keyed.*_versions"):
+        with pytest.raises(errors.CorruptObject, match=r"keyed.*_versions"):
             lake.mirror("keyed")
         assert [one.table for one in lake.foreign_commits()] == ["plain"]
         assert [one.table for one in lake.repair().foreign] == ["plain"]
