@@ -100,9 +100,9 @@ class Presence:
 
     def _lost(self, key: str) -> LakeRemoved:
         return LakeRemoved(
-            f"{key!r}, on which this would stand, is gone from {self._uri!r}: the lake was removed, "
-            "or put back to an earlier state, while this handle had it open. Close the handle, and "
-            "open it again.",
+            f"{key!r}, on which this would stand, is gone from {self._uri!r}: the lake was "
+            "removed, or put back to an earlier state, while this handle had it open. Close the "
+            "handle, and open it again.",
             uri=self._uri,
             key=key,
         )
