@@ -63,6 +63,7 @@ def test_a_jvm_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert seen["again"]["action"] == "full"
     assert seen["suspended"] == []
     assert seen["rows"] == [[0, 3], [1, 3], [2, 3]]
+    assert seen["seconds to close"] < 20
 
 
 class Server:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN = 17
+STOP_SECONDS_MAX = 30.0
+"""How long a JVM has to stop before it is killed."""
 HOW_TO_GET_JAVA = (
     "Install it (for example: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one."
 )
@@ -316,11 +318,31 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _stop(session: SparkSession, failed: list[Exception]) -> None:
+    try:
+        if why_gone(session) is None:
+            session.stop()
+    except Exception as error:  # noqa: BLE001
+        failed.append(error)
+
+
 def _end() -> None:
     """Stop the session if it is ours and can be stopped, and forget it."""
     session = _Shared.session
-    if session is not None and not _Shared.borrowed and why_gone(session) is None:
-        session.stop()
+    if session is not None and not _Shared.borrowed:
+        # One that does not answer, as a process that was suspended, would be waited for for ever.
+        failed: list[Exception] = []
+        ending = threading.Thread(
+            target=_stop, args=(session, failed), name="tidelock-stop", daemon=True
+        )
+        ending.start()
+        ending.join(STOP_SECONDS_MAX)
+        if ending.is_alive() and _Shared.gateway is not None:
+            _Shared.gateway.proc.kill()
+            ending.join()
+            failed.clear()
+        if failed:
+            raise failed[0]
     if _Shared.folder is not None:
         shutil.rmtree(_Shared.folder, ignore_errors=True)
     _Shared.session, _Shared.folder = None, None
