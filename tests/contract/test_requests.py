@@ -77,12 +77,6 @@ def build(path: Path, commits: int, spark: SparkSession) -> None:
         with lake.transaction("create") as tx:
             tx.create_table("t", DDL)
             tx.create_table("k", DDL, key="id")
-            for number in range(TABLES):
-                tx.create_table(f"many{number}", DDL)
-        with lake.transaction("tables with garbage") as tx:
-            for number in range(COLLECTED):
-                tx.create_table(f"garbage{number}", DDL)
-                tx.append(f"garbage{number}", numbers((1, 1)))
         add(lake, -1)
         for name, query in VIEWS.items():
             lake.create_stream_table(name, query, refresh_mode="incremental")
@@ -93,9 +87,15 @@ def build(path: Path, commits: int, spark: SparkSession) -> None:
             else:
                 with lake.transaction(properties={"number": number}):
                     pass
-        with lake.transaction("many") as tx:
+        # After the history, whose every commit would tell of them.
+        with lake.transaction("many tables") as tx:
             for number in range(TABLES):
+                tx.create_table(f"many{number}", DDL)
                 tx.append(f"many{number}", numbers((1, 1)))
+            for number in range(COLLECTED):
+                tx.create_table(f"garbage{number}", DDL)
+                tx.append(f"garbage{number}", numbers((1, 1)))
+        with lake.transaction("garbage") as tx:
             for number in range(COLLECTED):
                 tx.overwrite(f"garbage{number}", numbers((2, 2)))
         lake.refresh()
