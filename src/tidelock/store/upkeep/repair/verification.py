@@ -3,8 +3,8 @@
 Owns: the comparison of every object with its own checksum, of every manifest with the commit that
 names it, and of every data, deletion and index file with the checksum that was kept when it was
 committed. Looked at is all that is there, of old versions too, for as long as garbage collection
-leaves it; what the heads of branches, tags and holds need must be there, and so must every version of a
-log below its head. Nothing is changed.
+leaves it; what the heads of branches, tags and holds need must be there, and so must every version
+of a log below its head. Nothing is changed.
 
 Law: a bit that changed anywhere in what a reader reads is found and named.
 """
