@@ -65,6 +65,7 @@ class Snapshot:
 
     def tables(self) -> Listing[TableState]:
         """The tables, with their row counts and keys."""
+        self._store.refuse_unusable()
         states = sorted(self._tables.states(), key=lambda state: state.name)
         return list_tables([state for state in states if not is_hidden(state.name)])
 
@@ -82,6 +83,7 @@ class Snapshot:
         """What must hold of the rows of a table: its key, NOT NULL, and its other rules."""
         from tidelock.store.rules.listing import list_rules
 
+        self._store.refuse_unusable()
         return list_rules(self._store.files, self._tables, table)
 
     def sql(self, query: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:

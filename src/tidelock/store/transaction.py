@@ -414,6 +414,7 @@ class Transaction(SqlMethods):
             if self.rehearsed:
                 raise BrokenInvariant("What was only rehearsed cannot be published.")
             try:
+                self._store.refuse_unusable()
                 if self.earlier is not None:
                     self._commit = self.earlier
                 elif self._touched:

@@ -111,6 +111,8 @@ def test_a_closed_lake_tells_what_it_was(lake: Lake) -> None:
 USES: dict[str, Callable[[Lake], Callable[[], Any]]] = {
     "snapshot table": lambda lake: (snapshot := lake.snapshot()) and (lambda: snapshot.table("t")),
     "snapshot sql": lambda lake: (snapshot := lake.snapshot()) and (lambda: snapshot.sql("SELECT")),
+    "snapshot tables": lambda lake: lake.snapshot().tables,
+    "snapshot rules": lambda lake: (snapshot := lake.snapshot()) and (lambda: snapshot.rules("t")),
     "rows": lambda lake: (table := lake.table("t")) and table.to_arrow,
     "batches": lambda lake: (table := lake.table("t")) and table.to_batches,
     "frame": lambda lake: (table := lake.table("t")) and table.to_spark,
@@ -120,6 +122,7 @@ USES: dict[str, Callable[[Lake], Callable[[], Any]]] = {
         (tx := lake.transaction()) and (lambda: tx.append("t", numbers((2, 2))))
     ),
     "transaction table": lambda lake: (tx := lake.transaction()) and (lambda: tx.table("t")),
+    "publication of nothing": lambda lake: lake.transaction().publish,
     "publication": lambda lake: staged(lake).publish,
 }
 
