@@ -338,9 +338,10 @@ class Log:
         return found
 
     def _refuse_hole(self, branch: BranchRef, version: int) -> None:
-        """CorruptObject for a version that must be there, since a later one is."""
+        """CorruptObject for a version that must be there, since a later one is, or a branch was
+        forked from it."""
         head = self._heads.get(branch.id)
-        if head is not None and 0 < version <= head.version:
+        if 0 < version <= max(branch.fork_version, 0 if head is None else head.version):
             key = layout.record(branch.home_of(version), version)
             raise CorruptObject(
                 f"Version {version} of branch {branch.name!r} is missing from the log: neither "

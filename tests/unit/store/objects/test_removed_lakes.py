@@ -135,6 +135,8 @@ def test_no_row_is_garbage_where_the_log_was_removed(tmp_path: Path) -> None:
 
 def test_a_log_that_was_removed_but_for_its_checkpoints_is_not_begun_anew(tmp_path: Path) -> None:
     with make(tmp_path / "lake", 80) as lake:
+        lake.create_branch("dev")
+        lake.tag("q1")
         lake._store.log_folder.fold_whole(lake._store.branches.refs())
     assert list((tmp_path / "lake" / "_tidelock" / "past" / "main").iterdir())
     shutil.rmtree(tmp_path / "lake" / "_tidelock" / "log")
@@ -159,6 +161,7 @@ def test_a_record_that_is_gone_from_the_middle_is_named(lake: Lake) -> None:
             with pytest.raises(errors.CorruptObject, match=r"Version 2 .* is missing from the log"):
                 ask()
         (found,) = again.verify().damaged
+        assert again.repair().damaged == (found,)
         assert found.what == "missing"
         assert found.key == f"_tidelock/log/main/{2:020}.json"
 

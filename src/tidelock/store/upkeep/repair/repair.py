@@ -29,6 +29,7 @@ from tidelock.store.upkeep.mirror_notes import Foreign
 from tidelock.store.upkeep.repair.inventory import Finding, examine
 from tidelock.store.upkeep.repair.remedies import discard_object as give_up
 from tidelock.store.upkeep.repair.remedies import mend
+from tidelock.store.upkeep.repair.verification import missing_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class RepairReport:
     mended: tuple[Finding, ...] = ()
     """Damaged objects that were removed or made anew."""
     damaged: tuple[Finding, ...] = ()
-    """Damaged objects that somebody has to decide about."""
+    """Damaged objects that somebody has to decide about, and what is missing."""
     strangers: tuple[Finding, ...] = ()
     """Files among Tidelock's own that are not: they do no harm, and are left alone."""
 
@@ -83,6 +84,8 @@ def _mend_all(store: Parts) -> RepairReport:
     damaged = [finding for finding in findings if finding.is_damage]
     mended = [finding for finding in damaged if mend(store, finding)]
     left = tuple(finding for finding in damaged if finding not in mended)
+    known = {finding.key for finding in left}
+    left += tuple(one for one in missing_objects(store) if one.key not in known)
     recovered: tuple[Recovery, ...] = ()
     foreign: list[Foreign] = []
     # What stands in the way is among what is left.

@@ -40,6 +40,7 @@ SAMPLE_TABLES = 4
 SAMPLE_FILES = 8
 SAMPLE_BYTES_MAX = 64 * 1024 * 1024
 
+NOT_THERE = "it is not there"
 _RESTORE = "Restore it from a copy of the lake."
 _ADVICE = (
     "Restore it from a copy of the lake, read an earlier version that is still whole, or overwrite "
@@ -115,6 +116,11 @@ def verify(
                 progress(number, len(parts))
     ordered = sorted(findings, key=lambda one: (not one.is_damage, one.key))
     return VerifyReport(tuple(ordered), count, len(parts), size_bytes)
+
+
+def missing_objects(store: Parts) -> list[Finding]:
+    """What the log and the newest states need, and is not there."""
+    return [*_pins(store)[1], *_missing_objects(store, _states(store))]
 
 
 def sample_damage(store: Parts) -> tuple[Finding, ...]:
@@ -204,7 +210,7 @@ def _pins(store: Parts) -> tuple[_Pins, list[Finding]]:
         except FormatError as error:
             key_of_it = str(error.evidence.get("key", ""))
             if store.objects.info(key_of_it) is None:
-                holes.append(Finding(key_of_it, "missing", error.message, _RESTORE, "record"))
+                holes.append(Finding(key_of_it, "missing", NOT_THERE, _RESTORE, "record"))
     return found, holes
 
 
@@ -218,7 +224,7 @@ def _missing_objects(store: Parts, states: Iterable[TableState]) -> list[Finding
             needed[layout.definition(state.stream.definition)] = state
     infos = store.together.map(store.objects.info, needed)
     return [
-        Finding(key, "missing", "it is not there", advice_for(key), "", state.name)
+        Finding(key, "missing", NOT_THERE, advice_for(key), "", state.name)
         for (key, state), info in zip(needed.items(), infos, strict=True)
         if info is None
     ]
@@ -240,7 +246,7 @@ def _shown(store: Parts) -> Iterator[Tables]:
         return None
 
     def kept(one: Tag | Hold) -> Tables | None:
-        with suppress(FormatError):
+        with suppress(FormatError, VersionNotFound):
             return store.log.tables_at(one.as_branch(), one.version)
         return None
 
