@@ -102,8 +102,8 @@ def destination(definition: SinkDefinition, rows: BatchStream | None = None) -> 
         if rows is not None and rows.error is not None:
             raise rows.error from None
         raise DestinationFailed(
-            f"Sink {definition.name!r} could not write to {definition.to}: {error}. It is tried "
-            "again.",
+            f"Sink {definition.name!r} could not write to {definition.to}: "
+            f"{str(error).rstrip('.')}. It is tried again.",
             sink=definition.name,
             cause=str(error),
         ) from error
