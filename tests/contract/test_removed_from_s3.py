@@ -40,3 +40,19 @@ def test_no_name_is_given_in_a_lake_that_was_removed(
         acts = {"branch": lake.create_branch, "tag": lake.tag, "hold": lake.hold}
         with pytest.raises(errors.LakeRemoved):
             acts[act]("x")
+
+
+def test_a_record_that_is_gone_from_the_middle_is_named(
+    s3_server: S3Server, s3_bucket: str
+) -> None:
+    uri, options = f"s3://{s3_bucket}/lake", s3_server.storage_options
+    with tidelock.open(uri, create=True, storage_options=options) as lake:
+        lake.create_table("t", NUMBERS_DDL)
+        for number in range(4):
+            lake.run(lambda tx, n=number: tx.append("t", numbers((n, n))))
+    key = f"_tidelock/log/main/{3:020}.json"
+    locate(uri, options).table_objects().delete(key)
+    with tidelock.open(uri, storage_options=options) as lake:
+        with pytest.raises(errors.CorruptObject, match=r"Version 3 .* is missing from the log"):
+            lake.log(limit=None)
+        assert [(one.key, one.what) for one in lake.verify().damaged] == [(key, "missing")]

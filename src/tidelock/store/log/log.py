@@ -403,6 +403,9 @@ class Log:
         version = newest
         while version >= max(oldest, 1):
             for record in self._records_down(branch, version, max(oldest, 1)):
+                if record.last < version:
+                    # What was between was not listed: asked for by itself, it is found or missed.
+                    break
                 for commit in reversed(record.commits):
                     if oldest <= commit.version <= version:
                         yield commit
