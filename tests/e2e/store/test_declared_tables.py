@@ -79,6 +79,18 @@ def test_a_default_that_the_engine_refuses_is_refused_when_it_is_declared(lake: 
     assert lake.snapshot().version == 1
 
 
+def test_an_empty_array_or_map_is_a_default(lake: Lake) -> None:
+    lake.alter_table(
+        "t",
+        "ADD COLUMN labels ARRAY<STRING> DEFAULT array()",
+        "ADD COLUMN odd MAP<STRING, INT> DEFAULT map()",
+    )
+    lake.execute("INSERT INTO t (id) VALUES (1)")
+    assert [(row["labels"], row["odd"]) for row in rows_of(lake)] == [([], [])]
+    with pytest.raises(errors.QueryFailed, match="default of column 'x'"):
+        lake.alter_table("t", "ADD COLUMN x ARRAY<STRING> DEFAULT map()")
+
+
 def test_rows_that_are_there_are_filled_from_any_expression(lake: Lake) -> None:
     with lake.transaction() as tx:
         tx.append("t", [{"id": n} for n in range(5)])

@@ -140,3 +140,10 @@ def test_a_text_declares_and_fills_tables_on_the_engine(lake: Lake) -> None:
     ]  # fmt: skip
     found = lake.table("totals").to_arrow().to_pylist()
     assert sorted((row["customer_id"], row["doubled"]) for row in found) == [(1, 10), (2, 0)]
+
+
+def test_a_check_that_has_no_answer_is_named(lake: Lake) -> None:
+    lake.execute("CREATE TABLE shares (id INT, CONSTRAINT whole CHECK (10 / id >= 1))")
+    with pytest.raises(errors.QueryFailed, match=r"rule 'whole', 10 / id >= 1, has no answer"):
+        lake.execute("INSERT INTO shares VALUES (0)")
+    assert lake.table("shares").count() == 0

@@ -32,7 +32,7 @@ from tidelock.model.schema.alterations import (
 from tidelock.model.schema.declared import DeclaredRule
 from tidelock.model.schema.defaults import read_default
 from tidelock.model.schema.rules import Rule
-from tidelock.model.schema.schema import Column, TableSchema, table_schema
+from tidelock.model.schema.schema import Column, TableSchema, check_rule, table_schema
 from tidelock.model.schema.widening import is_widening
 from tidelock.model.sql.trees import columns_of, expression, rename_column
 from tidelock.model.types import type_name
@@ -45,6 +45,15 @@ def altered(
     schema: TableSchema, one: Alteration, table: str, resolve: Resolve, new_id: int
 ) -> TableSchema:
     """The schema after an alteration, or InvalidSchema; `new_id` is for a column that is added."""
+    after = _altered(schema, one, table, resolve, new_id)
+    for rule in after.rules:
+        check_rule(rule, map(after.with_id, rule.columns))
+    return after
+
+
+def _altered(
+    schema: TableSchema, one: Alteration, table: str, resolve: Resolve, new_id: int
+) -> TableSchema:
     match one:
         case AddColumn():
             return _with_column(schema, one, table, new_id)

@@ -33,6 +33,18 @@ class ColumnSides:
         return found.name
 
 
+@dataclass(frozen=True)
+class MergedColumn:
+    """A column that follows, and what it is called on each side; None where it is not there."""
+
+    column: Column
+    """With the target's id; NEW if it comes from the source."""
+    source: str | None
+    target: str | None
+    bases: tuple[str | None, ...]
+    source_id: int | None = None
+
+
 @dataclass
 class Decisions:
     """Takes what follows, and notes what cannot be decided."""

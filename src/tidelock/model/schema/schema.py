@@ -248,3 +248,18 @@ def check_comparable(column: Column, what: str) -> None:
             "name. Choose another.",
             column=column.name,
         )
+
+
+def check_rule(rule: Rule, columns: Iterable[Column | None]) -> None:
+    """InvalidSchema if a rule cannot be about what its columns are."""
+    for column in columns:
+        if rule.kind == "check" or column is None:
+            continue
+        check_comparable(column, f"rule {rule.name!r}")
+        if rule.on_delete == "set null" and not column.nullable:
+            raise InvalidSchema(
+                f"Rule {rule.name!r} says ON DELETE SET NULL, which needs column {column.name!r} "
+                "to be nullable.",
+                column=column.name,
+                rule=rule.name,
+            )

@@ -17,15 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidelock.errors import InvalidSchema
 from tidelock.model.history.conflicts import Conflict
 from tidelock.model.history.merges import Side
 from tidelock.model.names import fold
-from tidelock.model.schema.column_merge import ColumnSides, Decisions, merged_column, told_column
+from tidelock.model.schema.column_merge import (
+    ColumnSides,
+    Decisions,
+    MergedColumn,
+    merged_column,
+    told_column,
+)
+from tidelock.model.schema.rule_merge import merged_rules
 from tidelock.model.schema.rules import Rule
-from tidelock.model.schema.schema import NEW, Column, TableSchema
-from tidelock.model.sql.trees import rename_column
-
-_TEMPORARY = "__tidelock_relabelled_"
+from tidelock.model.schema.schema import NEW, Column, TableSchema, check_comparable
 
 
 @dataclass(frozen=True)
@@ -36,18 +41,6 @@ class Seen:
     schema: TableSchema
     source: Mapping[int, int]
     target: Mapping[int, int]
-
-
-@dataclass(frozen=True)
-class MergedColumn:
-    """A column that follows, and what it is called on each side; None where it is not there."""
-
-    column: Column
-    """With the target's id; NEW if it comes from the source."""
-    source: str | None
-    target: str | None
-    bases: tuple[str | None, ...]
-    source_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +98,7 @@ def merge_schemas(
         for group, column in found
     )
     key = _key(groups, bases, source, target, labels, decisions)
+    _refuse_unfit_key(key, columns, decisions)
     required = set(key)
     columns = tuple(
         replace(one, column=replace(one.column, nullable=False))
@@ -112,7 +106,7 @@ def merge_schemas(
         else one
         for one in columns
     )
-    rules = _rules(columns, bases, source, target, decisions)
+    rules = merged_rules(columns, [one.schema for one in bases], source, target, decisions)
     comment = decisions.take(
         [one.schema.comment for one in bases], source.comment, target.comment, "the comment"
     )
@@ -282,60 +276,17 @@ def _key(
     return tuple(labels[id(groups[one])] for one in chosen if id(groups[one]) in labels)
 
 
-def _rules(
-    columns: Sequence[MergedColumn],
-    bases: Sequence[Seen],
-    source: TableSchema,
-    target: TableSchema,
-    decisions: Decisions,
-) -> tuple[Rule, ...]:
-    """Rules by their names, each as the merged columns call what it names. Columns that come from
-    the source have no id yet: they are told by their place."""
-    places = {one.column.name: number for number, one in enumerate(columns)}
-
-    def read(
-        schema: TableSchema, label: Callable[[MergedColumn], str | None]
-    ) -> dict[str, Rule | None]:
-        now = {name: one.column.name for one in columns if (name := label(one)) is not None}
-        found: dict[str, Rule | None] = {}
-        for rule in schema.rules:
-            names = schema.labels(rule.columns)
-            if any(name not in now for name in names):
-                found[fold(rule.name)] = None
-                continue
-            condition = rule.condition
-            if condition is not None:
-                condition = _relabelled(condition, now)
-            ids = tuple(places[now[name]] for name in names)
-            found[fold(rule.name)] = replace(rule, columns=ids, condition=condition)
-        return found
-
-    known = [
-        read(seen.schema, lambda one, n=n: one.bases[n])  # type: ignore[misc]
-        for n, seen in enumerate(bases)
-    ]
-    mine = read(source, lambda one: one.source)
-    other = read(target, lambda one: one.target)
-    names = {fold(rule.name): rule.name for rule in (*target.rules, *source.rules)}
-    found = []
-    for folded, name in names.items():
-        values = [one.get(folded) for one in known]
-        kept = decisions.take(
-            values or [None], mine.get(folded), other.get(folded), f"the rule {name!r}"
-        )
-        if kept is not None:
-            found.append(kept)
-    return tuple(found)
-
-
-def _relabelled(condition: str, labels: Mapping[str, str]) -> str:
-    """A condition under other names of its columns; two may have changed places."""
-    changed = [(old, new) for old, new in labels.items() if old != new]
-    for number, (old, _) in enumerate(changed):
-        condition = rename_column(condition, old, f"{_TEMPORARY}{number}")
-    for number, (_, new) in enumerate(changed):
-        condition = rename_column(condition, f"{_TEMPORARY}{number}", new)
-    return condition
+def _refuse_unfit_key(
+    key: tuple[str, ...], columns: Sequence[MergedColumn], decisions: Decisions
+) -> None:
+    """A key of one side, on a column to which the other gave a type that no key can have."""
+    for one in columns:
+        if one.column.name in key:
+            try:
+                check_comparable(one.column, "the key")
+            except InvalidSchema as error:
+                decisions.refuse(error.message, (one.column.name,), resolvable=False)
+                decisions.comparable = False
 
 
 def with_ids(merged: SchemaMerge, first_id: int, size_of: Callable[[Any], int]) -> SchemaMerge:

@@ -39,7 +39,8 @@ class MergedColumns:
         """The merged columns, of which no more is required than the target does."""
         required = {column.name for column in self.before.columns if not column.nullable}
         columns = tuple(
-            replace(one.column, nullable=one.target not in required) for one in self.merged.columns
+            replace(one.column, nullable=one.column.nullable or one.target not in required)
+            for one in self.merged.columns
         )
         return replace(self.schema, columns=columns)
 

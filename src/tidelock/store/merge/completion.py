@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from tidelock.model.history.conflicts import SEQUENCE, Conflict
 from tidelock.model.history.renumbering import ABSENT, Ids
+from tidelock.model.schema.column_merge import MergedColumn
 from tidelock.model.schema.schema import Column
-from tidelock.model.schema.schema_merge import MergedColumn
 from tidelock.store.lookup.key_numbers import Numbering
 from tidelock.store.merge.columns import MergedColumns
 from tidelock.store.merge.rows.located import Located, locate

@@ -101,6 +101,7 @@ class Merging:
 
     def run(self) -> Merge:
         """Decide, and stage what follows."""
+        self._refuse_unknown_tables()
         if self.is_ancestor:
             self.bases = [self.source]
             return self.report()
@@ -155,6 +156,12 @@ class Merging:
             commit,
             self._dry_run,
         )
+
+    def _refuse_unknown_tables(self) -> None:
+        """A name that is mistyped would resolve nothing, in silence."""
+        for name, _ in self._options.resolutions.tables:
+            if self.source.tables.find(name) is None and self.target.tables.find(name) is None:
+                raise self.target.tables.unknown(name)
 
     # Reading
 

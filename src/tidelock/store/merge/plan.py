@@ -187,7 +187,7 @@ class Planner:
         self, source: TableState, target: TableState, bases: tuple[TableState | None, ...]
     ) -> Step:
         here, there = self._source.origin(source), self._target.origin(target)
-        if here == there or source.pin == target.pin:
+        if here == there or _stand(source) == _stand(target):
             return "keep"
         origins = self._origins(bases)
         if len(origins) == 1:
@@ -280,6 +280,11 @@ def _by_id(tip: Tip) -> dict[str, TableState]:
 def _is_kept(state: TableState) -> bool:
     """Whether it is a stream table, or kept for one."""
     return state.stream is not None or is_hidden(state.name)
+
+
+def _stand(state: TableState) -> tuple[object, ...]:
+    """The rows and the declared schema: a rule or a default comes without another pin."""
+    return state.pin, state.schema, state.key
 
 
 def _told(state: TableState) -> dict[str, object]:

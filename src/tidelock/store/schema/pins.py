@@ -26,6 +26,7 @@ from tidelock.store.tables.fragments import Dataset, data_file, with_plain_paths
 GONE = -2
 """What Lance calls a field of a data file that another file has now."""
 _WIDENED = "__tidelock_widened"
+_GIVEN_AWAY = "__tidelock_given_away_"
 
 Operation = lance.LanceOperation
 
@@ -59,16 +60,16 @@ def alter_pin(
     widened: Widened,
 ) -> Dataset:
     """The next pin, whose columns are those of `after`."""
-    known = Fields.of(base.lance_schema)
     ids = {column.id for column in before.columns}
+    comes = any(column.id not in ids for column in after.columns)
+    if (comes or _retyped(before, after)) and _gives_names_away(before, after):
+        # Lance takes a column that comes under the name of another for that one.
+        base, before = _relabelled(files, table_id, base, before, after)
+    known = Fields.of(base.lance_schema)
     fields = [one for column in after.columns for one in _fields(known, column, before)]
     schema = known.schema(fields)
-    retyped = [
-        column
-        for column in after.columns
-        if column.id in ids and _old(before, column).type != column.type
-    ]
-    if not retyped and all(column.id in ids for column in after.columns):
+    retyped = _retyped(before, after)
+    if not retyped and not comes:
         return files.commit(table_id, base, Operation.Project(schema))
     fragments = [fragment.metadata for fragment in base.get_fragments()]
     for column in retyped:
@@ -80,6 +81,32 @@ def alter_pin(
             for one in fragments
         ]
     return files.commit(table_id, base, Operation.Merge(fragments, schema))
+
+
+def _retyped(before: TableSchema, after: TableSchema) -> list[Column]:
+    pairs = [(before.with_id(column.id), column) for column in after.columns]
+    return [new for old, new in pairs if old is not None and old.type != new.type]
+
+
+def _gives_names_away(before: TableSchema, after: TableSchema) -> bool:
+    """Whether another column has a name now that one had before."""
+    owners = {column.name: column.id for column in before.columns}
+    return any(owners.get(column.name, column.id) != column.id for column in after.columns)
+
+
+def _relabelled(
+    files: TableFiles, table_id: str, base: Dataset, before: TableSchema, after: TableSchema
+) -> tuple[Dataset, TableSchema]:
+    """The same columns under the names that they have afterwards; those that go step aside."""
+    columns = []
+    for column in before.columns:
+        kept = after.with_id(column.id)
+        name = f"{_GIVEN_AWAY}{column.id}" if kept is None else kept.name
+        columns.append(replace(column, name=name))
+    now = replace(before, columns=tuple(columns))
+    known = Fields.of(base.lance_schema)
+    fields = [one for column in columns for one in _fields(known, column, before)]
+    return files.commit(table_id, base, Operation.Project(known.schema(fields))), now
 
 
 def _old(schema: TableSchema, column: Column) -> Column:

@@ -25,8 +25,10 @@ def ask_for_constant(
     doing = f"could not compute the default of column {column.name!r} of table {table!r}"
     with engine_errors(session, could_not(doing, table=table, column=column.name)):
         frame = session.sql(f"SELECT ({sql}) AS v")
-        actual = to_arrow_schema(frame.schema, timezone="UTC").field(0).type
-        if not _is_storable(actual, column.type):
+        # An empty array or map is of elements that have no type, and Arrow none for them.
+        typed = "void" not in frame.schema[0].dataType.simpleString()
+        actual = to_arrow_schema(frame.schema, timezone="UTC").field(0).type if typed else None
+        if actual is not None and not _is_storable(actual, column.type):
             raise WrongType(
                 f"The default of column {column.name!r} of table {table!r}, {column.default!r}, "
                 f"is of type {type_name(actual)} and does not fit {type_name(column.type)}. Write "

@@ -118,7 +118,8 @@ def could_not(doing: str, ending: str = "", **evidence: Any) -> Refused:
     """An error that says what the engine could not do, and what it said."""
 
     def refused(name: str, words: str) -> TidelockError:
-        return QueryFailed(f"{name} {doing}: {words}{ending}", **evidence)
+        stop = "." if ending and not words.endswith((".", "!", "?")) else ""
+        return QueryFailed(f"{name} {doing}: {words}{stop}{ending}", **evidence)
 
     return refused
 

@@ -201,6 +201,11 @@ def test_set_null_needs_columns_that_may_be_null() -> None:
         tx.create_table("c", "p BIGINT NOT NULL")
     with pytest.raises(InvalidSchema, match="nullable"), lake.transaction() as tx:
         tx.alter_table("c", reference("p", "p", on_delete="set null"))
+    lake.alter_table("c", "ALTER COLUMN p DROP NOT NULL")
+    lake.run(lambda tx: tx.alter_table("c", reference("p", "p", on_delete="set null")))
+    for change in ("ALTER COLUMN p SET NOT NULL", "ADD PRIMARY KEY (p)"):
+        with pytest.raises(InvalidSchema, match="nullable"):
+            lake.alter_table("c", change)
 
 
 def test_a_child_that_others_commit_meanwhile_follows_too() -> None:

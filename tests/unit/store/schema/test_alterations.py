@@ -283,6 +283,9 @@ REFUSED = {
     "ADD COLUMN n INT NOT NULL BACKFILL AS (b)": "NULL in 1 rows",
     "ADD COLUMN n INT DEFAULT 'x'": "does not fit INT",
     "ALTER COLUMN a SET DEFAULT b": "names a column",
+    "ADD UNIQUE (a), ALTER COLUMN a TYPE DOUBLE": "cannot be compared exactly",
+    "ADD CARDINALITY (a) AT MOST 3, ALTER COLUMN a TYPE DOUBLE": "cannot be compared exactly",
+    'ADD UNIQUE (a), RENAME COLUMN a TO `a"b`': "cannot look up",
 }
 
 

@@ -21,5 +21,13 @@ from tidelock.model.sql.expressions.definition import (
     parse_assignment,
     parse_filter,
 )
+from tidelock.model.sql.expressions.syntax import check_readable
 
-__all__ = ["Assignment", "Filter", "parse_assignment", "parse_filter", "sql_literal"]
+__all__ = [
+    "Assignment",
+    "Filter",
+    "check_readable",
+    "parse_assignment",
+    "parse_filter",
+    "sql_literal",
+]

@@ -117,6 +117,11 @@ def parse(sql: str, scope: Scope) -> Syntax:
     return Syntax(sql, tree, columns, why_spark)
 
 
+def check_readable(sql: str) -> None:
+    """InvalidExpression if the text is no expression, whatever its names stand for."""
+    _parse_tokens(sql, join_doubled_quotes(sql, _tokenize(sql)))
+
+
 def _bound(tree: exp.Expr, parameters: Mapping[str, PythonValue]) -> tuple[exp.Expr, str | None]:
     """The tree with constants in the place of parameters, and why Spark must evaluate it if one
     has a value that SQL has no literal for."""

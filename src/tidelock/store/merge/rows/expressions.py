@@ -15,7 +15,7 @@ from sqlglot import exp
 from tidelock.errors import ColumnNotFound, InvalidExpression
 from tidelock.model.names import fold, suggest
 from tidelock.model.schema.schema import Column, TableSchema
-from tidelock.model.sql.expressions import Assignment, parse_assignment
+from tidelock.model.sql.expressions import Assignment, check_readable, parse_assignment
 from tidelock.model.sql.trees import expression, rewrite, text_of
 from tidelock.model.types import type_name
 from tidelock.store.engine import Engine
@@ -116,10 +116,12 @@ class Evaluator:
 
 
 def _label(side: str, name: str) -> str:
-    return f"__tidelock_{side}_{name}"
+    """A name that no column has, since none has a dot in it, and that can be shown."""
+    return f"{side}.{name}"
 
 
 def _readable(sql: str) -> str:
     if not isinstance(sql, str) or not sql.strip():
         raise InvalidExpression("The expression is empty. Write Spark SQL.", expression=str(sql))
+    check_readable(sql)
     return sql

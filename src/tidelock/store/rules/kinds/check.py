@@ -6,6 +6,7 @@ the transaction that wrote it is rebased.
 
 from __future__ import annotations
 
+from tidelock.errors import QueryFailed
 from tidelock.model.schema.rules import Rule
 from tidelock.store.rows.refusals import OFFENDERS_MAX
 from tidelock.store.rules.deltas import ROW_ADDRESS, TableDelta
@@ -24,7 +25,10 @@ def check(prospect: Prospect, table_id: str, rule: Rule, delta: TableDelta) -> N
     files = [file for file, _ in delta.added if (schema_id, rule.name, file) not in prospect.passed]
     if not files:
         return
-    addresses, count = _false(prospect, table_id, rule, delta, files)
+    try:
+        addresses, count = _false(prospect, table_id, rule, delta, files)
+    except QueryFailed as error:
+        raise _unanswered(prospect, table_id, rule, error) from error
     if count:
         assert rule.condition is not None
         rows = rows_at(prospect, table_id, addresses)
@@ -54,6 +58,17 @@ def _false(
             rows = delta.rows_that_came(list(false.columns), None, files)
             found = numbers(rows.column(ROW_ADDRESS))[true_for(prospect, table_id, rows, false)]
     return found, len(found)
+
+
+def _unanswered(prospect: Prospect, table_id: str, rule: Rule, error: QueryFailed) -> QueryFailed:
+    """The condition fails for a row, and says neither that it is true nor that it is false."""
+    assert rule.condition is not None
+    table = prospect.name(table_id)
+    return QueryFailed(
+        f"Table {table!r}: rule {rule.name!r}, {_shown(rule.condition)}, has no answer for a row. "
+        f"{error.message}",
+        **{**error.evidence, "table": table, "rule": rule.name},
+    )
 
 
 def _shown(condition: str) -> str:
