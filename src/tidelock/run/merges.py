@@ -77,6 +77,7 @@ class MergeMethods:
             self._describe,
             self._renumber,
             self._unmet,
+            refresh,
         )
         check_text(message, "A message")
         if dry_run:

@@ -11,7 +11,7 @@ from tests.support.merged import conflicts, on
 
 import tidelock
 from tidelock import Lake
-from tidelock.errors import RuleBroken
+from tidelock.errors import MergeConflict
 
 QUERIES = {
     "sums": "SELECT g, sum(v) AS total FROM a GROUP BY g",
@@ -246,9 +246,37 @@ def test_an_assertion_about_a_result_holds_at_a_merge_that_refreshes(lake: Lake)
     on(lake, "dev", add("a", {"id": 10, "g": 1, "v": 60}))
     on(lake, "main", add("a", {"id": 11, "g": 1, "v": 60}))
     version = lake.snapshot().version
-    with pytest.raises(RuleBroken):
+    with pytest.raises(MergeConflict) as refused:
         lake.merge("dev", refresh=True)
+    (found,) = refused.value.conflicts
+    assert (found.table, found.kind) == ("sums", "rule against data")
     assert lake.snapshot().version == version
+
+
+@pytest.fixture
+def asserted(lake: Lake) -> Lake:
+    """The branch turned a rule on, and main has rows whose result breaks it."""
+    rule = "ADD CONSTRAINT small CHECK (total < 100)"
+    on(lake, "dev", lambda tx: tx.alter_table("sums", rule))
+    on(lake, "main", add("a", {"id": 11, "g": 1, "v": 160}))
+    return lake
+
+
+def test_an_assertion_of_the_branch_against_results_of_the_target_is_a_conflict(
+    asserted: Lake,
+) -> None:
+    asserted.refresh()
+    (found,) = conflicts(asserted)
+    assert (found.table, found.kind) == ("sums", "rule against data")
+    with pytest.raises(MergeConflict, match="small"):
+        asserted.merge("dev", refresh=True)
+
+
+def test_an_assertion_of_the_branch_is_held_against_results_to_come(asserted: Lake) -> None:
+    with pytest.raises(MergeConflict, match="small"):
+        asserted.merge("dev", refresh=True)
+    asserted.merge("dev")
+    assert "failed" in {one.action for one in asserted.refresh()}
 
 
 def test_an_assertion_that_the_branch_made_comes_along(lake: Lake) -> None:

@@ -513,6 +513,17 @@ def test_a_merge_conflicts_by_row(lake: Lake) -> None:
     assert ids(lake)[1] == before[1]
 
 
+@pytest.mark.parametrize("matching", ["WHEN NOT MATCHED THEN INSERT *", "WHEN MATCHED THEN DELETE"])
+def test_a_merge_that_touched_no_row_goes_on_top_of_others(lake: Lake, matching: str) -> None:
+    tx = lake.transaction()
+    staged = [{"id": 20, "customer": "new", "amount": 1}]
+    tx.execute(f"MERGE INTO orders USING staged ON orders.id = staged.id {matching}", staged=staged)
+    lake.execute("INSERT INTO orders VALUES (8, 'h', 8); DELETE FROM orders WHERE id = 1")
+    tx.publish()
+    expected = {2, 3, 8} | ({20} if "INSERT" in matching else set())
+    assert {row[0] for row in rows(lake)} == expected
+
+
 def test_a_merge_loses_to_who_touched_its_row_or_took_its_key(lake: Lake) -> None:
     staged = pa.Table.from_pylist(STAGED)
     tx = lake.transaction()

@@ -63,6 +63,8 @@ def in_place(read: ReadBytes, before: Dataset, after: Dataset, addresses: Addres
 
 def _by_fragment(addresses: Addresses) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """The fragments of some rows, each with the positions of its rows among all of them."""
+    if not len(addresses):
+        return iter(())
     ids = (addresses >> np.uint64(32)).astype(np.int64)
     order = np.argsort(ids, kind="stable")
     distinct, starts = np.unique(ids[order], return_index=True)

@@ -19,9 +19,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tidelock.errors import Advice, InvalidOption, MergeConflict
+from tidelock.errors import InvalidOption
 from tidelock.model.history.commit import Commit, TableState
-from tidelock.model.history.conflicts import Conflict, ConflictKind, Conflicts, tell_conflicts
+from tidelock.model.history.conflicts import Conflict, ConflictKind, Conflicts
 from tidelock.model.history.merges import (
     Merge,
     Outcome,
@@ -38,6 +38,7 @@ from tidelock.store.merge.adopted import adopt, counts_since
 from tidelock.store.merge.columns import with_targets
 from tidelock.store.merge.options import Options
 from tidelock.store.merge.plan import Plan, Planner, TablePlan
+from tidelock.store.merge.refusal import as_error
 from tidelock.store.merge.rows.pruned import pruned_only
 from tidelock.store.merge.rule_conflicts import MergedRules
 from tidelock.store.merge.stream_plan import StreamPlanner, StreamPlans
@@ -128,6 +129,7 @@ class Merging:
         self._stage_tables(plan)
         rules = self._compare_rules(plan)
         self._stage_streams(streams)
+        self._compare_results(rules)
         self._find_unmet()
         if self.outcome == "fast-forward" and not (self._tables or self.conflicts.total):
             # The source has changed what the target had, and all of it is there: nothing to tell.
@@ -316,6 +318,14 @@ class Merging:
 
     # Stream tables
 
+    def _compare_results(self, rules: MergedRules | None) -> None:
+        """Note what would not hold of results; those that are refreshed with the merge are compared
+        when that is done."""
+        if rules is None or self._transaction is None or self._options.refresh:
+            return
+        if self.has_rules and not self.conflicts.total:
+            rules.compare_results(self._transaction.changes(), self.conflicts)
+
     def _stage_streams(self, plans: StreamPlans) -> None:
         for one in plans.streams:
             told = tell_stream(one)
@@ -432,26 +442,8 @@ def _outcome(plan: Plan, streams: StreamPlans) -> Outcome:
 
 def refuse_conflicts(merge: Merge) -> None:
     """MergeConflict if there is one."""
-    counts = merge.counts or {}
-    total = sum(counts.values())
-    if not total:
-        return
-    raise MergeConflict(
-        f"Branch {merge.source!r} cannot be merged into {merge.target!r}: {total:,} "
-        f"conflict{'' if total == 1 else 's'}. {tell_conflicts(merge.conflicts, counts)}. Nothing "
-        "was written.",
-        Advice(
-            "Look at error.conflicts and change one of the two branches; or, where both changed "
-            "the same, say on_conflict='source', 'target' or, by table, SQL for each column. "
-            "What a rule forbids is settled on a branch alone.",
-            "Change one of the two branches; or, where both changed the same, say --on-conflict "
-            "TABLE=source or TABLE=target. What a rule forbids is settled on a branch alone.",
-        ),
-        source=merge.source,
-        target=merge.target,
-        conflicts=merge.conflicts,
-        count=total,
-    )
+    if sum((merge.counts or {}).values()):
+        raise as_error(merge.source, merge.target, merge.conflicts, merge.counts or {})
 
 
 def as_published(source: str, commit: Commit) -> Merge:

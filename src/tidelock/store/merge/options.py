@@ -46,3 +46,5 @@ class Options:
     describe: Describe = _by_id
     renumber: Renumber = _as_it_is
     unmet: Unmet = _no_needs
+    refresh: bool = False
+    """Whether stream tables are brought up to date in the commit of the merge."""

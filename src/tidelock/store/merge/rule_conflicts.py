@@ -29,6 +29,7 @@ from tidelock.model.history.conflicts import Conflict, ConflictKind, Conflicts, 
 from tidelock.model.schema.rules import Rule, RuleKind
 from tidelock.store.kinship.bases import Tip
 from tidelock.store.log.line import Line
+from tidelock.store.merge.refusal import as_error
 from tidelock.store.rules.foundations import new_rules, refuse_unfounded
 from tidelock.store.rules.kinds.kinds import KINDS, check_all
 from tidelock.store.rules.prospect import Prospect, delta_of
@@ -67,6 +68,13 @@ class MergedRules(RuleChecks):
         """Note what would not hold once these changes are published."""
         for table, rule, error in self._broken(changes):
             self._tell(changes, table, rule, error, conflicts)
+
+    def compare_results(self, changes: tuple[TableChange, ...], conflicts: Conflicts) -> None:
+        """The same of stream tables alone, once it is known what they will hold."""
+        results = tuple(
+            one for one in changes if one.after is not None and one.after.stream is not None
+        )
+        self.compare(results, conflicts)
 
     def _broken(
         self, changes: tuple[TableChange, ...]
@@ -209,7 +217,7 @@ class MergedRules(RuleChecks):
         self, staged: StagedTables, line: Line, operation_id: str
     ) -> tuple[TableChange, ...]:
         """The changes on top of a line; CommitConflict if rules would have to be compared again,
-        RuleBroken for what a refresh brings."""
+        MergeConflict for what a refresh brings."""
         changes = staged.rebase(line, operation_id)
         if not are_concerned(self.files, line.tables, changes):
             return changes
@@ -223,11 +231,11 @@ class MergedRules(RuleChecks):
                 operation_id=operation_id,
                 tables=moved,
             )
-        results = tuple(
-            one for one in changes if one.after is not None and one.after.stream is not None
-        )
-        for _, _, error in self._broken(results):
-            raise error
+        conflicts = Conflicts()
+        self.compare_results(changes, conflicts)
+        if conflicts.total:
+            sides = self.source.branch.name, self.target.branch.name
+            raise as_error(*sides, conflicts.found, dict(conflicts.counts))
         return changes
 
     def check_ahead(self, staged: StagedTables, line: Line, operation_id: str) -> None:

@@ -41,10 +41,16 @@ def read_source(source: Source) -> Declared:
         return _read_path(Path(source))
     if not isinstance(source, str):
         return _read_values(source)
-    path = Path(source)
+    if not source.strip():
+        # As a path it would be the folder that this process happens to be in.
+        raise InvalidOption(
+            "Nothing is declared: the text is empty. Give CREATE TABLE statements, or the path of "
+            "a file or a folder of them.",
+            actual=source,
+        )
     if _is_text(source):
         return read_text(source)
-    return _read_path(path)
+    return _read_path(Path(source))
 
 
 def _is_text(source: str) -> bool:

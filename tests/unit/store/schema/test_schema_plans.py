@@ -241,7 +241,7 @@ def test_sources_are_texts_files_and_folders(lake: Lake, tmp_path: Path) -> None
     with pytest.raises(errors.InvalidDefinition, match=r"a\.sql:2:3: Column 'x'") as caught:
         lake.plan_schema(folder)
     assert (caught.value.line, caught.value.cause) == (2, "UNSUPPORTED_TYPE")
-    for wrong in (tmp_path / "nowhere", "nowhere", 5, tmp_path / "lake"):
+    for wrong in (tmp_path / "nowhere", "nowhere", 5, tmp_path / "lake", "", " "):
         with pytest.raises(errors.InvalidOption):
             lake.plan_schema(wrong)  # type: ignore[arg-type]
 
