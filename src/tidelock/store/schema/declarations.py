@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
+import pyarrow as pa
 
 from tidelock.errors import CorruptObject, ObjectExists
 from tidelock.model.schema.rules import Rule
@@ -67,16 +68,21 @@ def declaration_of(schema: TableSchema) -> Declaration:
 @lru_cache(maxsize=4096)
 def schema_of(declaration: Declaration) -> TableSchema:
     """The same object for the same declaration, so that what it has computed is kept."""
-    # Tables that nobody altered have none, and need no reader of SQL.
-    from tidelock.model.ddl import parse_type
-
     columns = tuple(
-        Column(c.name, parse_type(c.type, c.name), c.nullable, c.id, c.default, c.comment)
+        Column(c.name, _type_of(c.type), c.nullable, c.id, c.default, c.comment)
         for c in declaration.columns
     )
     names = {column.id: column.name for column in columns}
     key = tuple(names[one] for one in declaration.key)
     return TableSchema(columns, key, declaration.rules, declaration.comment, declaration.next_id)
+
+
+@lru_cache(maxsize=1024)
+def _type_of(spelled: str) -> pa.DataType:
+    # Tables that nobody altered have no declaration, and need no reader of SQL.
+    from tidelock.model.ddl import parse_type
+
+    return parse_type(spelled, "of a declared schema")
 
 
 class Declarations:

@@ -60,16 +60,16 @@ def alter_pin(
     widened: Widened,
 ) -> Dataset:
     """The next pin, whose columns are those of `after`."""
-    ids = {column.id for column in before.columns}
-    comes = any(column.id not in ids for column in after.columns)
-    if (comes or _retyped(before, after)) and _gives_names_away(before, after):
-        # Lance takes a column that comes under the name of another for that one.
+    retyped = _retyped(before, after)
+    if retyped and _gives_names_away(before, after):
+        # Lance takes a column that is merged under the name of another for that one.
         base, before = _relabelled(files, table_id, base, before, after)
     known = Fields.of(base.lance_schema)
     fields = [one for column in after.columns for one in _fields(known, column, before)]
     schema = known.schema(fields)
-    retyped = _retyped(before, after)
-    if not retyped and not comes:
+    if not retyped:
+        # A projection lists no fragment, so that it costs the same whatever the table holds; it may
+        # be onto a column that no file has.
         return files.commit(table_id, base, Operation.Project(schema))
     fragments = [fragment.metadata for fragment in base.get_fragments()]
     for column in retyped:

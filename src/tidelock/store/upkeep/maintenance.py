@@ -234,10 +234,13 @@ class Maintainer:
         written: Counter[str] = Counter()
         for change in changes:
             written[change.table_id] += change.inserted + change.updated
+        concerned = {one.table_id for one in changes if self._may_leave_work(one)}
         overdue: list[TableState] = []
         for state in states.values():
-            dataset = self._store.files.opened(state) if state is not None else None
-            if state is None or dataset is None:
+            if state is None or state.id not in concerned:
+                continue
+            dataset = self._store.files.opened(state)
+            if dataset is None:
                 continue
             rivals = changed[state.id] if self._store.publisher.has_rivals(branch.id) else 0
             try:
@@ -256,6 +259,17 @@ class Maintainer:
                 key = ("maintenance of", state.id, "on", branch.id)
                 self._store.chores.ask(key, partial(self._upkeep, branch, state))
         self._store.together.map(partial(self._catch_up, branch), overdue)
+
+    def _may_leave_work(self, change: TableChange) -> bool:
+        """Whether a commit may have left something to be folded or indexed. One that altered
+        columns alone has not, and to look at all fragments would be much of what it costs."""
+        before, after = change.before, change.after
+        if before is None or after is None or not change.altered:
+            return True
+        if change.inserted or change.updated or change.deleted:
+            return True
+        files = self._store.files
+        return set(indexed_columns(files, before)) != set(indexed_columns(files, after))
 
     def _may_be_indexed(self, state: TableState) -> bool:
         """Whether it is worth asking if a table's index is to grow, where that takes a request."""
