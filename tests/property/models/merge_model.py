@@ -3,18 +3,30 @@ Tidelock's code.
 
 A commit knows all its ancestors, so that bases are found by sets. Rows are known by a key that
 never changes, columns by a number that never changes; what they are called is a label. The base of
-a row, if there are several bases, is what merging those gives.
+a row, if there are several bases, is what merging those gives. A rule is on one column, and is
+there or not; what is to hold of all rows is looked up in all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 UNKNOWN = "unknown"
 Row = dict[int, Any]
+Rule = tuple[str, int]
+"""`unique`, `check` (below CHECKED) or `reference` (to the keys of PARENT), and a column."""
+CHECKED = 3
+PARENT = "keyed"
+KINDS = {
+    "unique": "uniqueness",
+    "check": "value constraint",
+    "reference": "orphaned reference",
+}
+OF_RULES = {*KINDS.values(), "rule against data"}
 Found = set[tuple[str, str, Any]]
 """Conflicts: table, kind, and the key of the row; None for the schema."""
 
@@ -24,6 +36,7 @@ class Table:
     columns: dict[int, str] = field(default_factory=dict)
     """Labels by column."""
     rows: dict[int, Row] = field(default_factory=dict)
+    rules: frozenset[Rule] = frozenset()
 
     def shown(self) -> list[tuple[Any, ...]]:
         """The rows with their keys, columns in the order of their labels."""
@@ -35,6 +48,26 @@ class Table:
 
 
 State = dict[str, Table]
+
+
+def broken(state: State) -> Iterator[tuple[str, Rule, int]]:
+    """The tables, rules and rows where one does not hold."""
+    for name, table in state.items():
+        for rule in table.rules:
+            kind, column = rule
+            values = {key: row.get(column) for key, row in table.rows.items()}
+            counts = Counter(values.values())
+            for key, value in values.items():
+                if value is None:
+                    continue
+                if kind == "unique":
+                    wrong = counts[value] > 1
+                elif kind == "check":
+                    wrong = value >= CHECKED
+                else:
+                    wrong = value not in state[PARENT].rows
+                if wrong:
+                    yield name, rule, key
 
 
 @dataclass(frozen=True)
@@ -84,6 +117,10 @@ class Graph:
             name: self._table(name, bases, source, target, choice, by_row, found)
             for name in target.state
         }
+        if not found:
+            for name, rule, key in broken(state):
+                known = rule in source.state[name].rules and rule in target.state[name].rules
+                found.add((name, KINDS[rule[0]] if known else "rule against data", key))
         if found:
             raise Conflicting(found)
         return state
@@ -117,7 +154,34 @@ class Graph:
                 found.add((name, kind, key))
             elif row is not None:
                 rows[key] = row
-        return Table(columns, rows)
+        return Table(columns, rows, self._rules(name, bases, here, there, columns, choice, found))
+
+    def _rules(
+        self,
+        name: str,
+        bases: list[Node],
+        here: Table,
+        there: Table,
+        columns: Iterable[int],
+        choice: str,
+        found: Found,
+    ) -> frozenset[Rule]:
+        rules = set()
+        for rule in here.rules | there.rules:
+            known = [rule in base.state[name].rules for base in bases]
+            mine, other = rule in here.rules, rule in there.rules
+            if rule[1] not in columns:
+                # A rule that one side brings, on a column that the other dropped.
+                side = "source" if mine else "target"
+                if not any(known) and choice in ("fail", side):
+                    found.add((name, "schema", None))
+                continue
+            kept, clash = taken(known, mine, other, choice)
+            if clash and choice == "fail":
+                found.add((name, "schema", None))
+            if kept:
+                rules.add(rule)
+        return frozenset(rules)
 
     def _base(self, name: str, bases: list[Node], key: int, columns: Iterable[int]) -> Any:
         """A row at the base: what merging the bases gives, or UNKNOWN."""

@@ -1,8 +1,9 @@
-"""Branches against a model: random writes, schema changes, branches, merges, compactions, crashes
-and garbage collections, over tables with and without a key.
+"""Branches against a model: random writes, schema changes, rules that come and go, branches,
+merges, compactions, crashes and garbage collections, over tables with and without a key.
 
-After every step the branch that was touched shows what the model says; a merge gives the model's
-rows, or exactly the model's conflicts. At the end all branches are merged into main.
+After every step the branch that was touched shows what the model says; what breaks a rule is
+refused, and a merge gives the model's rows, or exactly the model's conflicts. At the end all
+branches are merged into main.
 
 The seed is printed when a run fails; `TIDELOCK_SEED` replays it, `TIDELOCK_FAULT_SECONDS` goes on
 for longer.
@@ -14,22 +15,35 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.property.models.merge_model import Conflicting, Found, Graph, Node, State, Table
+from tests.property.models.merge_model import (
+    CHECKED,
+    OF_RULES,
+    PARENT,
+    Conflicting,
+    Found,
+    Graph,
+    Node,
+    Rule,
+    State,
+    Table,
+    broken,
+)
 from tests.support.lakes import SETTINGS, age, fault_seconds, seed_of
 
 import tidelock
 from tidelock import Transaction, errors
-from tidelock.model.schema.alterations import AddColumn, DropColumn, RenameColumn
+from tidelock.model.schema.alterations import AddColumn, DropColumn, DropRule, RenameColumn
 from tidelock.model.schema.schema import Column
 from tidelock.store.objects.failpoints import armed
 
-KEYED, PLAIN = "keyed", "plain"
+KEYED, PLAIN = PARENT, "plain"
 KEYS = {KEYED: "id", PLAIN: "u"}
 """The column by which the model knows rows; only in one table is it the key."""
 CRASHES = ("table.before_commit", "table.after_write", "stage.after_operation", "publish.after_put")
@@ -38,14 +52,15 @@ CRASHES = ("table.before_commit", "table.after_write", "stage.after_operation", 
 class Machine:
     """One lake, one model of it, and the chance that drives both."""
 
-    def __init__(self, uri: str, seed: int, *, altering: bool) -> None:
+    def __init__(self, uri: str, seed: int, *, altering: bool, ruled: bool = False) -> None:
         self.uri = uri
         self.chance = random.Random(seed)
-        self.altering = altering
+        self.altering, self.ruled = altering, ruled
         self.graph = Graph()
         self.numbers = count(1)
         self.columns = count(1)
-        self.merges = self.conflicts = self.crossed = 0
+        self.merges = self.conflicts = self.crossed = self.refusals = 0
+        self.kinds: set[str] = set()
         self.lake = tidelock.open(uri, create=True, actor="machine")
         first, second = next(self.columns), next(self.columns)
         self.lake.create_table(KEYED, "id BIGINT NOT NULL, a BIGINT, b BIGINT", key="id")
@@ -60,6 +75,7 @@ class Machine:
         steps: dict[Callable[[], None], float] = {
             self.write: 12,
             self.alter: 3 if self.altering else 0,
+            self.turn_rule: 4 if self.ruled else 0,
             self.merge: 7,
             self.fork: 3,
             self.compact: 2,
@@ -78,6 +94,8 @@ class Machine:
             shown = found.select([KEYS[name], *sorted(labels)]).to_pylist()
             rows = sorted((tuple(row.values()) for row in shown), key=lambda row: row[0])
             assert rows == table.shown(), (branch, name)
+            rules = {one.name for one in self.lake.rules(name, branch=branch) if one.name}
+            assert rules == {_name(rule) for rule in table.rules}, (branch, name)
 
     def some_branch(self) -> str:
         return self.chance.choice(list(self.heads))
@@ -87,10 +105,21 @@ class Machine:
     def write(self) -> None:
         branch = self.some_branch()
         state = dict(self.heads[branch].state)
-        with self.lake.transaction(branch=branch) as tx:
-            for _ in range(self.chance.randint(1, 3)):
-                name = self.chance.choice([KEYED, PLAIN])
-                state[name] = self._write(tx, name, state[name])
+        tx = self.lake.transaction(branch=branch)
+        for _ in range(self.chance.randint(1, 3)):
+            name = self.chance.choice([KEYED, PLAIN])
+            state[name] = self._write(tx, name, state[name])
+        self._publish(tx, branch, state)
+
+    def _publish(self, tx: Transaction, branch: str, state: State) -> None:
+        """Commit, unless a rule would not hold then."""
+        if any(broken(state)):
+            self.refusals += 1
+            with pytest.raises(errors.RuleBroken):
+                tx.publish()
+            self.check(branch)
+            return
+        tx.publish()
         self._commit(branch, state)
 
     def _write(self, tx: Transaction, name: str, table: Table) -> Table:
@@ -120,7 +149,7 @@ class Machine:
             tx.delete(name, where=f"{key} = {chosen}")
             rows[chosen] = {one: chance.randrange(4) for one in table.columns}
             self._append(tx, name, table, {chosen: rows[chosen]})
-        return Table(table.columns, rows)
+        return replace(table, rows=rows)
 
     def _append(self, tx: Transaction, name: str, table: Table, rows: dict[int, Any]) -> None:
         if rows:
@@ -148,16 +177,38 @@ class Machine:
                 label = f"r{next(self.columns)}"
                 tx.alter_table(name, RenameColumn(columns[one], label))
                 columns[one] = label
-            elif len(columns) > 1:
-                one = self.chance.choice(list(columns))
+            elif len(columns) > 1 and (free := set(columns) - {one for _, one in table.rules}):
+                one = self.chance.choice(sorted(free))
                 tx.alter_table(name, DropColumn(columns.pop(one)))
                 for row in rows.values():
                     row.pop(one, None)
             else:
                 tx.rollback()
                 return
-        state[name] = Table(columns, rows)
+        state[name] = Table(columns, rows, table.rules)
         self._commit(branch, state)
+
+    def turn_rule(self) -> None:
+        """A rule comes, or goes."""
+        branch = self.some_branch()
+        name = self.chance.choice([KEYED, PLAIN])
+        state = dict(self.heads[branch].state)
+        table = state[name]
+        kind = self.chance.choice(["unique", "check", *(["reference"] if name == PLAIN else [])])
+        rule = (kind, self.chance.choice(list(table.columns)))
+        label = table.columns[rule[1]]
+        tx = self.lake.transaction(branch=branch)
+        if rule in table.rules:
+            tx.alter_table(name, DropRule(_name(rule)))
+        else:
+            says = {
+                "unique": f"UNIQUE ({label})",
+                "check": f"CHECK ({label} < {CHECKED})",
+                "reference": f"FOREIGN KEY ({label}) REFERENCES {KEYED}",
+            }
+            tx.alter_table(name, f"ADD CONSTRAINT {_name(rule)} {says[kind]}")
+        state[name] = replace(table, rules=table.rules ^ {rule})
+        self._publish(tx, branch, state)
 
     def _commit(self, branch: str, state: State) -> None:
         self.heads[branch] = self.graph.add(state, self.heads[branch])
@@ -197,6 +248,8 @@ class Machine:
             expected = self.graph.merged(here, there, choice, by_row)
         except Conflicting as conflicting:
             self._refused(source, target, conflicting.found, options)
+            if choice == "target":
+                return  # What a rule forbids, or what was dropped, no side can settle.
             following = self.chance.choice(["source", "target"]) if choice == "fail" else "target"
             self._merge(source, target, by_row, following)
             return
@@ -217,15 +270,20 @@ class Machine:
 
     def _refused(self, source: str, target: str, expected: Found, options: Any) -> None:
         self.conflicts += 1
+        self.kinds |= {kind for _, kind, _ in expected}
         with pytest.raises(errors.MergeConflict) as refused:
             self.lake.merge(source, into=target, **options)
         found = {(one.table, one.kind, _key(one)) for one in refused.value.conflicts}
         # Of a table whose columns are in conflict, rows are compared as far as that goes.
         altered = {table for table, kind, _ in expected if kind == "schema"}
-        assert {one for one in found if one[0] not in altered} == {
-            one for one in expected if one[0] not in altered
+        assert {one for one in found if one[0] not in altered and one[1] not in OF_RULES} == {
+            one for one in expected if one[0] not in altered and one[1] not in OF_RULES
         }
         assert altered == {table for table, kind, _ in found if kind == "schema"}
+        if {kind for _, kind, _ in expected} <= OF_RULES:
+            # Of many rows that break a rule, the first are told.
+            assert found <= expected
+            assert {one[:2] for one in found} == {one[:2] for one in expected}
         self.check(target)
 
     # Upkeep
@@ -271,6 +329,10 @@ class Machine:
         self.lake.close()
 
 
+def _name(rule: Rule) -> str:
+    return f"{rule[0]}_{rule[1]}"
+
+
 def _have_other_columns(nodes: list[Node]) -> bool:
     return any(
         node.state[name].columns != nodes[0].state[name].columns for node in nodes for name in KEYS
@@ -278,7 +340,9 @@ def _have_other_columns(nodes: list[Node]) -> bool:
 
 
 def _shown(state: State) -> dict[str, Any]:
-    return {name: (table.labels(), table.shown()) for name, table in state.items()}
+    return {
+        name: (table.labels(), table.shown(), sorted(table.rules)) for name, table in state.items()
+    }
 
 
 def _key(conflict: Any) -> Any:
@@ -288,9 +352,9 @@ def _key(conflict: Any) -> Any:
     return row[KEYS[conflict.table]]
 
 
-def run_machine(seed: int, steps: int, *, altering: bool) -> Machine:
+def run_machine(seed: int, steps: int, *, altering: bool, ruled: bool = False) -> Machine:
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(str(Path(folder, "lake")), seed, altering=altering)
+        machine = Machine(str(Path(folder, "lake")), seed, altering=altering, ruled=ruled)
         for _ in range(steps):
             machine.step()
         machine.finish()
@@ -298,12 +362,16 @@ def run_machine(seed: int, steps: int, *, altering: bool) -> Machine:
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("altering", [False, True], ids=["rows", "rows and columns"])
-def test_merged_branches_are_what_the_model_says(altering: bool) -> None:
-    deadline = time.monotonic() + fault_seconds(8) / 2
+@pytest.mark.parametrize(
+    ("altering", "ruled"),
+    [(False, False), (True, False), (False, True), (True, True)],
+    ids=["rows", "rows and columns", "rows and rules", "rows, columns and rules"],
+)
+def test_merged_branches_are_what_the_model_says(altering: bool, ruled: bool) -> None:
+    deadline = time.monotonic() + fault_seconds(10) / 4
     with seed_of() as seed:
         while True:
-            run_machine(seed, 40, altering=altering)
+            run_machine(seed, 40, altering=altering, ruled=ruled)
             if time.monotonic() > deadline or "TIDELOCK_SEED" in SETTINGS:
                 return
             seed += 1
@@ -314,3 +382,9 @@ def test_a_run_of_the_model_is_not_vacuous() -> None:
     assert machine.merges > 10
     assert machine.conflicts > 3
     assert machine.crossed > 0
+
+
+def test_a_run_of_the_model_with_rules_is_not_vacuous() -> None:
+    machines = [run_machine(seed, 80, altering=True, ruled=True) for seed in (3, 4)]
+    assert sum(machine.refusals for machine in machines) > 3
+    assert {kind for machine in machines for kind in machine.kinds} & OF_RULES
