@@ -236,9 +236,8 @@ class MergingTable:
         operation = writer.operation()
         if operation is not None:
             staged.add(operation)
-            dataset = staged.current()
-            if columns.schema.key != self._key(columns):
-                self._refuse_repeated_keys(columns, dataset)
+        if self._may_repeat_keys(columns, written=operation is not None):
+            self._refuse_repeated_keys(columns, staged.current())
         if relaxed != columns.schema:
             self._tighten(columns, staged)
         if isinstance(rows.source_keys, ById):
@@ -255,6 +254,13 @@ class MergingTable:
             why = error.message.removesuffix("Nothing was written.").rstrip(" .")
             column = (str(error.evidence["column"]),)
             self.conflicts.add(Conflict(self.name, "value constraint", columns=column, why=why))
+
+    def _may_repeat_keys(self, columns: MergedColumns, *, written: bool) -> bool:
+        """Whether rows may have one key that nothing has compared by it: those that were matched by
+        something else, and those of the target if the key comes from the source."""
+        if written and columns.schema.key != self._key(columns):
+            return True
+        return set(columns.schema.key_ids) != set(self.target.schema.key_ids)
 
     def _refuse_repeated_keys(self, columns: MergedColumns, dataset: Dataset) -> None:
         """Rows were matched by something else than the key that the table has now."""

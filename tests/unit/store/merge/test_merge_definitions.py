@@ -14,11 +14,11 @@ DDL = "id INT NOT NULL, a INT, b STRING"
 ROWS = [{"id": 1, "a": 1, "b": "x"}, {"id": 2, "a": 2, "b": "y"}]
 
 
-def parted(source: list[str], target: list[str], ddl: str = DDL) -> Lake:
+def parted(source: list[str], target: list[str], ddl: str = DDL, key: str | None = "id") -> Lake:
     """A table that `dev` and `main` altered, each in its own way; what is no alteration is a
     statement."""
     lake = new_lake()
-    lake.create_table("t", ddl, key="id")
+    lake.create_table("t", ddl, key=key)
     with lake.transaction() as tx:
         tx.append("t", ROWS)
     lake.create_branch("dev")
@@ -156,6 +156,23 @@ def test_a_column_that_one_side_requires_and_a_rule_of_the_other_empties_is_a_co
         (found,) = conflicts(lake)
         assert (found.kind, found.columns) == ("schema", ("a",))
         assert "ON DELETE SET NULL" in found.why
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_key_of_one_side_that_rows_of_the_other_repeat_is_a_conflict(turned: bool) -> None:
+    sides = (["ADD PRIMARY KEY (a)"], ["INSERT INTO t VALUES (3, 1, 'z')"])
+    with parted(*(reversed(sides) if turned else sides), key=None) as lake:
+        (found,) = conflicts(lake)
+        assert (found.table, found.kind, found.key) == ("t", "uniqueness", {"a": 1})
+
+
+def test_a_key_of_one_side_comes_where_rows_of_the_other_agree() -> None:
+    sides = (["ADD PRIMARY KEY (a)"], ["INSERT INTO t VALUES (3, 3, 'z')"])
+    with parted(*sides, key=None) as lake:
+        lake.merge("dev")
+        assert lake.schema("t").schema.key == ("a",)
+        with pytest.raises(errors.DuplicateKey):
+            lake.execute("INSERT INTO t VALUES (4, 3, 'z')")
 
 
 def test_a_rule_that_is_dropped_with_its_column_is_no_conflict() -> None:
