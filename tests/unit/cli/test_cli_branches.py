@@ -78,6 +78,13 @@ def test_a_dry_run_lists_conflicts_as_its_answer_and_fails(branches: Cli) -> Non
     assert (conflict["key"], conflict["base"]["amount"]) == ({"id": 2}, "2.00")
 
 
+def test_a_dry_run_compares_rules(branches: Cli) -> None:
+    branches("sql", "ALTER TABLE orders ADD CHECK (amount < 3)")
+    shown = branches("branch", "merge", "dev", "--dry-run", code=4, answers=True)
+    assert "rule against data" in shown.out
+    assert len(branches("log", "--json").document) == 3
+
+
 def test_conflicts_are_told_as_json(branches: Cli) -> None:
     load(branches, "2,grace,6\n")
     error = branches("branch", "merge", "dev", "--json", code=4).error

@@ -73,7 +73,8 @@ def merge(
     from tidelock.errors import MergeConflict
 
     choices = read_choices(on_conflict or [])
-    with call.open(write=not dry_run) as lake, ExitStack() as spinner:
+    # A dry run writes too, and forgets it: rules are compared with rows that are staged.
+    with call.open(write=True) as lake, ExitStack() as spinner:
         if refresh:
             spinner.enter_context(call.output.waiting(starting(**call.engine)))
         try:
