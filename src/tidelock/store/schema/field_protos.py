@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -82,11 +83,14 @@ class Fields:
 
     def column(self, id: int) -> tuple[Field, ...]:
         """A column and what is inside of it."""
-        start = next(at for at, one in enumerate(self.fields) if one.id == id and one.parent < 0)
-        end = start + 1
-        while end < len(self.fields) and self.fields[end].parent >= 0:
-            end += 1
-        return self.fields[start:end]
+        return self._columns[id]
+
+    @cached_property
+    def _columns(self) -> dict[int, tuple[Field, ...]]:
+        starts = [at for at, one in enumerate(self.fields) if one.parent < 0]
+        ends = [*starts[1:], len(self.fields)]
+        parts = [self.fields[start:end] for start, end in zip(starts, ends, strict=True)]
+        return {part[0].id: part for part in parts}
 
     def schema(self, fields: Sequence[Field]) -> Any:
         """A schema of other fields, all else as in this one."""
