@@ -105,7 +105,7 @@ def test_everybody_follows_a_schema_that_changes_under_them(tmp_path: Path) -> N
     altering.make(uri, str(tmp_path))
     with seed_of() as seed:
         storm = Storm(uri, tmp_path, random.Random(seed))
-        deadline = time.monotonic() + fault_seconds(25)
+        deadline = time.monotonic() + fault_seconds(12)
         try:
             while time.monotonic() < deadline:
                 time.sleep(storm.chance.uniform(0.5, 2.5))
