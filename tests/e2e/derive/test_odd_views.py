@@ -43,3 +43,12 @@ def test_a_table_may_be_named_like_an_inner_segment(lake: Lake) -> None:
         check(lake)
         for name in ("#0", "r0", "packed", "q0r0"):
             lake.run(lambda tx, name=name: tx.append(name, [{"id": 1, "v": 2}, {"id": 2, "v": 3}]))
+
+
+def test_a_part_that_cannot_be_computed_is_not_called_by_its_own_name(lake: Lake) -> None:
+    inner = "SELECT id, MAX(1 DIV (v - 1)) AS x FROM t GROUP BY id"
+    lake.create_stream_table("v", f"SELECT x, COUNT(*) AS n FROM ({inner}) GROUP BY x")
+    (attempt,) = lake.refresh()
+    assert attempt.action == "failed"
+    assert "by zero" in attempt.reason
+    assert "__tidelock" not in attempt.reason

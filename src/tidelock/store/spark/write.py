@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidelock.errors import TidelockError
+from tidelock.model.names import is_hidden
 from tidelock.model.schema.schema import TableSchema
 from tidelock.model.time.zones import UTC, ZONE_SETTING
 from tidelock.store.rows.batch_stream import BatchStream
@@ -116,6 +117,9 @@ def write_rewritten_frame(
 
 def _errors(frame: DataFrame, target: FrameTarget) -> AbstractContextManager[None]:
     """The engine that speaks is the frame's, which may not be the lake's."""
+    if is_hidden(target.name):
+        # A part of a stream table, whose name says nothing to anybody.
+        return engine_errors(frame.sparkSession)
     doing = f"did not write its rows to table {target.name!r}"
     return engine_errors(frame.sparkSession, could_not(doing, table=target.name))
 
