@@ -143,6 +143,10 @@ ANEW = [
     "SELECT * EXCEPT (d.g) FROM names",
     "SELECT x AS y FROM (VALUES (1) AS v(x)) UNION ALL TABLE one",
     "SELECT * FROM ab PIVOT (sum(b) * 2 AS d FOR a IN (1 AS one, 2 AS two))",
+    "SELECT a FROM ab WHERE string(a) COLLATE UTF8_LCASE IN (SELECT string(b) FROM cd)",
+    "SELECT a, row_number() OVER (PARTITION BY string(a) COLLATE UTF8_LCASE ORDER BY b, a) AS r "
+    "FROM (SELECT DISTINCT a, b FROM ab)",
+    "SELECT count(*) AS n FROM (SELECT DISTINCT a, NULL AS nothing FROM ab)",
     "SELECT arrays_zip(x, y) AS z FROM (SELECT array(a) AS x, array(a) AS y FROM one)",
 ]
 

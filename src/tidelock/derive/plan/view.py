@@ -25,7 +25,7 @@ from tidelock.derive.sight import columns_read
 from tidelock.derive.spark.verdicts import frame_of, refuse_repeated, refuse_with
 from tidelock.derive.sql.query import read_view
 from tidelock.derive.sql.view import Obstacle, View
-from tidelock.errors import QueryFailed
+from tidelock.errors import InvalidSchema, QueryFailed, UnsupportedType
 from tidelock.model.names import internal_name as internal_name
 from tidelock.model.names import is_hidden, quote
 from tidelock.model.names import kept_for as kept_for
@@ -115,6 +115,9 @@ def _keep(engine: Engine, view: View, schemas: Mapping[str, TableSchema]) -> tup
         except QueryFailed as error:
             # The query itself the engine has accepted.
             raise Unkept(f"what keeping it by delta takes is refused: {error.message}") from error
+        except (UnsupportedType, InvalidSchema) as error:
+            # What the view itself shows was found to be fine.
+            raise Unkept("a part of it has a column that no table can hold") from error
         made[f"{INTERNAL}{segment.number}"] = one.schema
         kept.append(one)
         if not is_comparable(one):

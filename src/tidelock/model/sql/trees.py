@@ -52,6 +52,9 @@ def read_query(query: QueryText) -> exp.Expr:
                 InvalidExpression, query.place_of(select), "A SELECT names no columns. Name some."
             )
     _refuse_lost_words(query, tree)
+    for select in tree.find_all(exp.Select):
+        # A hint says how to compute, and looks like calls of functions.
+        select.set("hint", None)
     _settle_units(tree)
     _name_fields(tree)
     return tree

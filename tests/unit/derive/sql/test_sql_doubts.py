@@ -143,6 +143,14 @@ def test_no_word_of_a_query_is_lost() -> None:
         )
 
 
+def test_a_hint_is_no_part_of_what_is_asked() -> None:
+    hints = "/*+ BROADCAST(c), REPARTITION(3), SHUFFLE_HASH(o) */"
+    query = (
+        f"SELECT {hints} o.id FROM orders o JOIN (SELECT {hints} id FROM customers) c USING (id)"
+    )
+    assert read(query).root == read(query.replace(hints, "")).root is not None
+
+
 def test_a_column_may_be_called_as() -> None:
     schemas = {"t": parse_schema("`as` INT, x INT")}
     for query in (
