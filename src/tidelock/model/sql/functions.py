@@ -129,7 +129,8 @@ SCALARS = _names(
     substring_index tan tanh theta_difference theta_intersection theta_sketch_estimate
     theta_union time time_bucket time_diff time_from_micros time_from_millis time_from_seconds
     time_to_micros time_to_millis time_to_seconds time_trunc timestamp timestamp_micros
-    timestamp_millis timestamp_seconds tinyint to_avro to_binary to_char to_csv to_date to_json
+    timestamp_millis timestamp_seconds timestampadd timestampdiff tinyint to_avro to_binary
+    to_char to_csv to_date to_json
     to_number to_protobuf to_time to_timestamp to_timestamp_ltz to_timestamp_ntz
     to_unix_timestamp to_utc_timestamp to_varchar to_variant_object to_xml transform
     transform_keys transform_values translate trim trunc try_add try_aes_decrypt try_divide

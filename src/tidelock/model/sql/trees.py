@@ -7,7 +7,7 @@ kind it is (aggregate, generator, ...) is looked up by its name in functions.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from sqlglot import exp
@@ -52,9 +52,7 @@ def read_query(query: QueryText) -> exp.Expr:
                 InvalidExpression, query.place_of(select), "A SELECT names no columns. Name some."
             )
     _refuse_lost_words(query, tree)
-    for select in tree.find_all(exp.Select):
-        # A hint says how to compute, and looks like calls of functions.
-        select.set("hint", None)
+    _drop_what_says_nothing(tree)
     _settle_units(tree)
     _name_fields(tree)
     return tree
@@ -76,9 +74,26 @@ def _refuse_lost_words(query: QueryText, tree: exp.Expr) -> None:
         )
 
 
-def _names_and_values(tokens: Iterable[Token]) -> Counter[str]:
-    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
-    return Counter(fold(token.text) for token in tokens if token.token_type in kinds)
+def _names_and_values(tokens: Sequence[Token]) -> Counter[str]:
+    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING)
+    found = Counter(fold(token.text) for token in tokens if token.token_type in kinds)
+    # `.5` is a point and a number, and 0.5 in the tree.
+    numbers = (token.text for token in tokens if token.token_type is TokenType.NUMBER)
+    found.update(fold(number).removeprefix("0.") for number in numbers)
+    return found
+
+
+def _drop_what_says_nothing(tree: exp.Expr) -> None:
+    """Hints, which look like calls of functions, and how many rows an EXISTS looks at."""
+    for select in tree.find_all(exp.Select):
+        select.set("hint", None)
+    for test in tree.find_all(exp.Exists):
+        query = test.this
+        if isinstance(query, exp.Select) and not query.args.get("offset"):
+            limit = query.args.get("limit")
+            rows = limit.expression if isinstance(limit, exp.Limit) else None
+            if isinstance(rows, exp.Literal) and rows.is_int and int(rows.name) > 0:
+                query.set("limit", None)
 
 
 _QUANTIFIERS = (TokenType.ALL, TokenType.DISTINCT)

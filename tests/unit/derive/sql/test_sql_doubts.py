@@ -151,6 +151,19 @@ def test_a_hint_is_no_part_of_what_is_asked() -> None:
     assert read(query).root == read(query.replace(hints, "")).root is not None
 
 
+def test_how_many_rows_exists_looks_at_is_no_part_of_what_is_asked() -> None:
+    query = "SELECT id FROM customers c WHERE EXISTS (SELECT 1 FROM orders WHERE customer = c.id{})"
+    plain = read(query.format("")).root
+    assert read(query.format(" LIMIT 1")).root == plain is not None
+    assert read(query.format(" LIMIT 0")).root is None
+    assert read(query.format(" LIMIT 1 OFFSET 1")).root is None
+
+
+@pytest.mark.parametrize("number", [".5", "0.5", "5.", ".5e1", "10.50"])
+def test_a_number_may_begin_or_end_with_its_point(number: str) -> None:
+    assert read(f"SELECT id + {number} AS x FROM customers WHERE id < {number}").obstacles == ()
+
+
 def test_a_column_may_be_called_as() -> None:
     schemas = {"t": parse_schema("`as` INT, x INT")}
     for query in (
