@@ -132,6 +132,15 @@ BINDING = [
     "SELECT ab.a, cd.b FROM ab JOIN cd ON ab.a = cd.a IN (true)",
     "SELECT a, a = b IN (true) AS x, a < b NOT IN (false) AS y, a = b IS NULL AS z FROM ab",
 ]
+GROUPINGS = [
+    "SELECT a, b, count(*) AS n FROM ab GROUP BY a, b GROUPING SETS ((a))",
+    "SELECT string(a) AS s, b, grouping_id() AS g, max(a) AS m FROM ab "
+    "GROUP BY string(a), b GROUPING SETS ((b), ())",
+    "SELECT x.s, x.b, cd.a FROM (SELECT struct(a) AS s, b, count(*) AS n FROM ab "
+    "GROUP BY struct(a), b GROUPING SETS ((b))) x LEFT JOIN cd ON x.n = cd.a",
+    "SELECT /*+ BROADCAST(cd) */ ab.a, .5 * ab.b AS h FROM ab "
+    "WHERE EXISTS (SELECT 1 FROM cd WHERE cd.a = ab.a LIMIT 1)",
+]
 ANEW = [
     "SELECT ab.a, cd.b FROM ab LEFT JOIN cd ON ab.a = cd.a AND ab.b NOT IN (SELECT a FROM three)",
     "SELECT a, b FROM ab ORDER BY ALL LIMIT 2",
@@ -192,8 +201,8 @@ def walk_through(lake: Lake, action: str) -> None:
 
 @pytest.mark.parametrize(
     "queries",
-    [JOINS, SUBQUERIES, ANSWERS, NAMES, BINDING],
-    ids=["joins", "subqueries", "answers", "names", "binding"],
+    [JOINS, SUBQUERIES, ANSWERS, NAMES, BINDING, GROUPINGS],
+    ids=["joins", "subqueries", "answers", "names", "binding", "groupings"],
 )
 def test_views_over_filled_tables_are_kept_by_delta(lake: Lake, queries: list[str]) -> None:
     for number, query in enumerate(queries):

@@ -323,8 +323,11 @@ def _left_out(
     holding = [str(number) for number, one in enumerate(sets) if index in one]
     if len(holding) == len(sets):
         return Named(name, f"`{column}`", (column,))
+    if not holding:
+        # NULL of the column's type.
+        return Named(name, f"CASE WHEN FALSE THEN `{column}` END", (column,))
     sql = f"CASE WHEN `{position}` IN ({', '.join(holding)}) THEN `{column}` END"
-    return Named(name, sql if holding else "NULL", (position, column) if holding else ())
+    return Named(name, sql, (position, column))
 
 
 def _identity(held: tuple[int, ...], groups: int) -> int:

@@ -7,7 +7,15 @@ from tests.unit.derive.sql.outlines import outline, tree
 
 from tidelock.derive.algebra.core import lower
 from tidelock.derive.algebra.laws import is_core
-from tidelock.derive.algebra.operators import Aggregate, Generate, Join, Merge, Operator, walk
+from tidelock.derive.algebra.operators import (
+    Aggregate,
+    Generate,
+    Join,
+    Merge,
+    Operator,
+    Select,
+    walk,
+)
 
 
 def core(query: str) -> list[str]:
@@ -138,6 +146,16 @@ def test_equal_grouping_sets_are_told_apart() -> None:
         if isinstance(one, Aggregate)
     ]
     assert groups == [2, 3]
+
+
+def test_a_group_that_no_set_holds_keeps_its_type() -> None:
+    query = "SELECT country, name FROM customers GROUP BY country, name GROUPING SETS ((name))"
+    lowered = lower(tree(query))
+    made = [
+        one.sql for select in walk(lowered) if isinstance(select, Select) for one in select.columns
+    ]
+    assert "NULL" not in made
+    assert any(sql.startswith("CASE WHEN FALSE THEN") for sql in made)
 
 
 @pytest.mark.parametrize("kind", ["INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"])
