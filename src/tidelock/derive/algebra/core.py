@@ -41,10 +41,12 @@ from tidelock.derive.algebra.operators import (
     Once,
     Operator,
     OuterJoin,
+    Scan,
     Select,
     SetOperation,
     inputs,
-    scans,
+    reads_more,
+    walk_once,
     with_inputs,
 )
 from tidelock.derive.algebra.simplification import tidy
@@ -148,7 +150,7 @@ class _Lowering:
             return exactly(self._left(_turned(operator)), operator.output)
         if operator.kind == "left":
             return self._left(operator)
-        if len(scans(operator.right)) <= len(scans(operator.left)):
+        if _tables(operator.right) <= _tables(operator.left):
             return self._full(operator)
         # The second side is read twice, so let it be the smaller one.
         return exactly(self._full(_turned(operator)), operator.output)
@@ -277,8 +279,12 @@ not grow with every join around it."""
 
 def once(operator: Operator) -> Operator:
     """The operator as one that several places can read."""
-    small = len(scans(operator)) <= READ_AGAIN_MAX
+    small = not reads_more(operator, READ_AGAIN_MAX)
     return operator if small or isinstance(operator, Once | Aggregate) else Once(operator)
+
+
+def _tables(operator: Operator) -> int:
+    return sum(isinstance(one, Scan) for one in walk_once(operator))
 
 
 def distinct(operator: Operator) -> Aggregate:

@@ -32,7 +32,7 @@ from tidelock.derive.algebra.operators import (
     Top,
     Window,
     inputs,
-    walk,
+    walk_once,
 )
 from tidelock.errors import BrokenInvariant
 from tidelock.model.sql.trees import columns_of, expression
@@ -40,14 +40,14 @@ from tidelock.model.sql.trees import columns_of, expression
 
 def check(root: Operator) -> None:
     """BrokenInvariant unless every operator reads what its inputs give, and names columns once."""
-    for operator in walk(root):
+    for operator in walk_once(root):
         _check_names(operator)
         _check_reads(operator)
 
 
 def is_core(root: Operator) -> TypeGuard[Core]:
     others = (OuterJoin, Distinct, SetOperation, GroupingSets)
-    return not any(isinstance(one, others) for one in walk(root))
+    return not any(isinstance(one, others) for one in walk_once(root))
 
 
 def _check_names(operator: Operator) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 JoinKind = Literal["left", "right", "full", "semi", "anti"]
@@ -384,6 +385,25 @@ def walk(operator: Operator) -> Iterator[Operator]:
     yield operator
     for one in inputs(operator):
         yield from walk(one)
+
+
+def walk_once(operator: Operator) -> Iterator[Operator]:
+    """As `walk`, but what is read in several places comes once. A plan of nested queries, each of
+    which reads the one before twice, has few operators and very many paths to them."""
+    seen: set[int] = set()
+    waiting = [operator]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting.extend(reversed(inputs(one)))
+
+
+def reads_more(operator: Operator, tables: int) -> bool:
+    """Whether there are more occurrences of tables than these; stops at the first beyond."""
+    found = (one for one in walk(operator) if isinstance(one, Scan))
+    return next(islice(found, tables, None), None) is not None
 
 
 def scans(operator: Operator) -> tuple[Scan, ...]:

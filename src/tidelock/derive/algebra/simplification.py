@@ -34,8 +34,19 @@ from tidelock.model.sql.trees import (
 
 
 def tidy(operator: Operator) -> Operator:
-    """The same rows and columns, by fewer operators."""
-    operator = with_inputs(operator, [tidy(one) for one in inputs(operator)])
+    """The same rows and columns, by fewer operators. What is read twice stays one."""
+    return _tidy(operator, {})
+
+
+def _tidy(operator: Operator, known: dict[int, Operator]) -> Operator:
+    found = known.get(id(operator))
+    if found is None:
+        below = [_tidy(one, known) for one in inputs(operator)]
+        found = known[id(operator)] = _simpler(with_inputs(operator, below))
+    return found
+
+
+def _simpler(operator: Operator) -> Operator:
     if isinstance(operator, Select):
         return _tidy_select(operator)
     if isinstance(operator, Aggregate | GroupingSets) and isinstance(operator.input, Select):

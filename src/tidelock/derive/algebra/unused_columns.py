@@ -58,16 +58,20 @@ def prune(operator: Operator, needed: Collection[str]) -> Operator:
             return replace(operator, input=prune(operator.input, below), columns=columns)
         case Top():
             return replace(operator, input=prune(operator.input, {*needed, *operator.reads}))
-        case Distinct() | Once():
-            return replace(operator, input=_whole(operator.input))
+        case Distinct():
+            return replace(operator, input=whole(operator.input))
+        case Once():
+            # Conditions were put in their place below it, and its columns with them.
+            return operator
         case SetOperation():
             # What is equal depends on every column.
-            return replace(operator, left=_whole(operator.left), right=_whole(operator.right))
+            return replace(operator, left=whole(operator.left), right=whole(operator.right))
         case _:
             raise TypeError(f"{type(operator).__name__} comes of lowering, which comes later")
 
 
-def _whole(operator: Operator) -> Operator:
+def whole(operator: Operator) -> Operator:
+    """With all its columns, and none below that nobody reads."""
     return exactly(prune(operator, operator.output), operator.output)
 
 

@@ -38,6 +38,7 @@ from tidelock.derive.algebra.operators import (
     Top,
     Window,
 )
+from tidelock.derive.algebra.unused_columns import whole
 from tidelock.derive.sql.columns import with_columns
 from tidelock.derive.sql.scopes import Planning
 from tidelock.model.sql.predicates import conjuncts, pairing, rejects_nulls_of
@@ -80,9 +81,13 @@ def push(planning: Planning, operator: Operator, conditions: Trees = ()) -> Oper
             inputs = tuple(exactly(push(planning, one), one.output) for one in operator.inputs)
             return filtered(replace(operator, inputs=inputs), conditions)
         case Once():
-            # Its other readers may not ask the same.
-            rows = exactly(push(planning, operator.input), operator.output)
-            return filtered(replace(operator, input=rows), conditions)
+            # Its other readers may not ask the same, nor read the same columns.
+            kept = planning.kept.get(id(operator))
+            if kept is None:
+                rows = exactly(push(planning, operator.input), operator.output)
+                kept = replace(operator, input=whole(rows))
+                planning.kept[id(operator)] = kept
+            return filtered(kept, conditions)
         case Scan():
             return filtered(operator, conditions)
         case _:

@@ -17,7 +17,14 @@ from sqlglot.tokenizer_core import TokenType
 
 from tidelock.derive.algebra.builders import exactly, passing
 from tidelock.derive.algebra.laws import check
-from tidelock.derive.algebra.operators import Merge, Operator, Select, SetKind, SetOperation, scans
+from tidelock.derive.algebra.operators import (
+    Merge,
+    Operator,
+    Select,
+    SetKind,
+    SetOperation,
+    reads_more,
+)
 from tidelock.derive.algebra.simplification import tidy
 from tidelock.derive.algebra.unused_columns import prune
 from tidelock.derive.sql.columns import with_columns
@@ -139,12 +146,12 @@ def _parse_view(
 
 def _read_often(planning: Planning, operator: Operator) -> frozenset[Place]:
     """The named queries that a large query reads several times, and that read several tables."""
-    if len(scans(operator)) <= SCANS_MAX:
+    if not reads_more(operator, SCANS_MAX):
         return frozenset()
     return frozenset(
         place
         for place, relation in planning.ctes.items()
-        if planning.reads[place] > 1 and len(scans(relation.operator)) > 1
+        if planning.reads[place] > 1 and reads_more(relation.operator, 1)
     )
 
 

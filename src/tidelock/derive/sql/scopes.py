@@ -127,6 +127,8 @@ class Planning:
     """Those that are planned already."""
     reads: Counter[Place] = field(default_factory=Counter)
     """How often each of them is read."""
+    kept: dict[int, Operator] = field(default_factory=dict)
+    """What stands for each operator that is kept once, so that it stays one in all places."""
     _last: int = 0
 
     def fresh(self, type_: str | None = None) -> str:
