@@ -63,3 +63,8 @@ def test_no_file_names_a_path_of_a_machine() -> None:
     ]
     found = [str(path.relative_to(ROOT)) for path in texts if MACHINE_PATH.search(path.read_text())]
     assert found == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    names = Counter(path.name for path in tracked() if path.match("tests/**/test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
