@@ -20,7 +20,7 @@ from tidelock.store.branches import MAIN
 from tidelock.store.leases.holds import Hold, release_hold, take_hold
 from tidelock.store.leases.intents import Intent, UnreadableIntent, list_intents
 from tidelock.store.leases.recovery import Recovery, recoveries
-from tidelock.store.upkeep.mirror_notes import Mirror, mirrored
+from tidelock.store.upkeep.mirror_notes import Mirror, list_foreign, mirrored
 
 if TYPE_CHECKING:
     from tidelock.store.upkeep.garbage.garbage import GarbageReport
@@ -159,7 +159,6 @@ class UpkeepMethods(Rooms):
 
     def foreign_commits(self) -> Listing[Foreign]:
         """Commits that others made on the Lance HEAD of mirrored tables."""
-        from tidelock.store.upkeep.mirror_notes import list_foreign
 
         states = self._store.branches.head(MAIN).tables.states()
         return list_foreign(self._foreign(mirrored(self._store.objects, states)))

@@ -23,6 +23,7 @@ from tidelock.errors import BrokenInvariant, OutcomeUnknown, StoreError, Transac
 from tidelock.model.history.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
+from tidelock.model.schema.alterations import AddColumn
 from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.streams import StreamState
 from tidelock.model.time.zones import UTC
@@ -530,7 +531,6 @@ class Transaction(SqlMethods):
     def _evolved(self, staged: StagedTable, data: Any) -> Any:
         """Add columns that the data has and the table does not; the data, to be read then."""
         from tidelock.model.ddl.alter import Action
-        from tidelock.model.schema.alterations import AddColumn
         from tidelock.store.rows.new_columns import new_columns
         from tidelock.store.staging.declare import act
 

@@ -12,6 +12,7 @@ from tidelock.cli.commands import merge
 from tidelock.cli.options import AtOption, BranchOption, DiffLimitOption, DiffTableOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.diffs import EXAMPLES, answer_diff
+from tidelock.errors import InvalidOption
 
 
 class _TagGroup(TyperGroup):
@@ -112,7 +113,6 @@ def create_tag(
 ) -> None:
     """Name a commit, and keep it readable for as long as the tag exists."""
     from tidelock.cli import reach
-    from tidelock.errors import InvalidOption
 
     if sum(one is not None for one in (at, version, commit)) > 1:
         raise InvalidOption("A tag names one commit: give one of --at, --version and --commit.")

@@ -11,6 +11,7 @@ from tidelock.cli.options import POINT, BranchOption, TableArgument
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count, for_people, shown_value
 from tidelock.cli.show.documents import Document
+from tidelock.errors import InvalidOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,6 @@ def changes(
     shown. What differs between two states, however that came about, is shown by `tidelock diff`.
     """
     from tidelock.cli import reach
-    from tidelock.errors import InvalidOption
 
     with call.open() as lake:
         first = reach.version_on(lake, since, branch)

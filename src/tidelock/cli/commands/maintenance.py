@@ -15,6 +15,7 @@ from tidelock.cli.show.cells import count, seconds
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.engines import starting
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
+from tidelock.errors import CorruptObject, StoreError
 from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ def gc(
     compared with their checksums by chance; exit code 7 says that one is damaged.
     """
     from tidelock.cli import reach
-    from tidelock.errors import CorruptObject, StoreError
 
     with call.open(write=not dry_run) as lake:
         with call.output.stepping("collecting") as step:

@@ -9,8 +9,10 @@ import typer
 
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import MessageOption
+from tidelock.cli.show.cells import count
 from tidelock.cli.show.engines import starting
 from tidelock.cli.show.merges import show_conflicts, show_merge
+from tidelock.errors import InvalidOption, MergeConflict
 
 if TYPE_CHECKING:
     from tidelock.errors import MergeConflict
@@ -70,7 +72,6 @@ def merge(
     whatever they are called. What both branches changed, each in its own way, is a conflict: all of
     them are shown, and nothing is published.
     """
-    from tidelock.errors import MergeConflict
 
     choices = read_choices(on_conflict or [])
     # A dry run writes too, and forgets it: rules are compared with rows that are staged.
@@ -100,7 +101,6 @@ def merge(
 
 def read_choices(given: list[str]) -> dict[str, Choice]:
     """Sides by table; `*` stands for all tables that are not named."""
-    from tidelock.errors import InvalidOption
 
     found: dict[str, Choice] = {}
     for text in given:
@@ -123,8 +123,6 @@ def read_choices(given: list[str]) -> dict[str, Choice]:
 
 def _shown(call: Call, error: MergeConflict) -> MergeConflict:
     """The error without the conflicts, which are shown as a table before it."""
-    from tidelock.cli.show.cells import count
-    from tidelock.errors import MergeConflict
 
     evidence = error.evidence
     show_conflicts(call.output.aside(), evidence["conflicts"], evidence["count"])

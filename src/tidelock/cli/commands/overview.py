@@ -11,6 +11,7 @@ from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count, moment, printable, seconds, shortened
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
+from tidelock.errors import InvalidOption, LakeExists
 
 if TYPE_CHECKING:
     from tidelock import Lake
@@ -39,7 +40,6 @@ def init(
     import os
 
     import tidelock
-    from tidelock.errors import InvalidOption, LakeExists
     from tidelock.store.lake_info import create_lake
     from tidelock.store.objects.kinds.location import locate
     from tidelock.store.objects.own_folder import is_lake

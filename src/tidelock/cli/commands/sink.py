@@ -13,6 +13,8 @@ from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
+from tidelock.cli.show.documents import of_repair
+from tidelock.errors import DeliveryError, InvalidOption
 from tidelock.model.sinks import HOLDS, Feed
 from tidelock.model.time.durations import show_moment
 
@@ -150,7 +152,6 @@ def add(
 
 def _options(given: list[str]) -> dict[str, Any]:
     """NAME=VALUE, where NAME.KEY=VALUE makes one entry of an option that has several."""
-    from tidelock.errors import InvalidOption
 
     options: dict[str, Any] = {}
     for one in given:
@@ -187,7 +188,6 @@ def status(
     With --verify it ends with exit code 10 when something that was delivered is gone, or was
     changed by somebody else.
     """
-    from tidelock.errors import DeliveryError
 
     with call.open() as lake:
         found = lake.sink_status(name, verify=verify)
@@ -257,7 +257,6 @@ def deliver(
 
 def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
     """End with an error when something was not delivered, or when the user interrupted it."""
-    from tidelock.errors import DeliveryError
 
     failed = [report.sink for report in reports if report.is_incomplete]
     if failed:
@@ -329,7 +328,6 @@ def repair(call: Call, name: SinkArgument) -> None:
 
     Nothing else at the destination is changed.
     """
-    from tidelock.cli.show.documents import of_repair
 
     with call.open(write=True) as lake:
         found = lake.repair_sink(name)
@@ -367,7 +365,6 @@ def quarantine(
     ] = None,
 ) -> None:
     """List the chunks that a destination refused; send them again, or give them up."""
-    from tidelock.errors import InvalidOption
 
     if retry and discard:
         raise InvalidOption("Choose one of --retry and --discard.")

@@ -18,6 +18,7 @@ from tidelock.cli.options import (
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
 from tidelock.cli.show.documents import Document
+from tidelock.errors import InvalidOption
 from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def create(
     message: MessageOption = "",
 ) -> None:
     """Create an empty table."""
-    from tidelock.errors import InvalidOption
     from tidelock.ingest.files.parquet import parquet_schema
 
     if (schema is None) == (like is None):

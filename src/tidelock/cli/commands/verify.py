@@ -9,6 +9,7 @@ import typer
 from tidelock.cli.call import Call, command
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
+from tidelock.errors import CorruptObject
 from tidelock.model.time.durations import show_size
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def verify(
     Reads all that is there, old versions too, and changes nothing. Ends with exit code 7 when
     something is damaged or gone, and names it.
     """
-    from tidelock.errors import CorruptObject
 
     with call.open() as lake, call.output.stepping("verifying") as step:
         report = lake.verify(tables or None, sample=sample, progress=step)

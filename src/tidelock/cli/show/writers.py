@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidelock.cli.show.cells import duration
+from tidelock.cli.show.cells import duration, moment, seconds
+from tidelock.errors import IntentUnreadable
 
 if TYPE_CHECKING:
     from tidelock.cli.call import Call
@@ -29,7 +30,6 @@ class Writer:
 
 def find_writers(call: Call) -> list[Writer]:
     """A writer that has an intent which can be read."""
-    from tidelock.errors import IntentUnreadable
     from tidelock.store.leases.intents import read_intent
     from tidelock.store.objects import layout
     from tidelock.store.objects.entries import entries
@@ -55,8 +55,6 @@ def lease(ends: datetime, now: datetime) -> str:
 
 
 def show_writers(call: Call, writers: list[Writer]) -> None:
-    from tidelock.cli.show.cells import moment, seconds
-
     if not writers:
         return
     now = datetime.now(UTC)

@@ -21,6 +21,7 @@ from tidelock.ingest.files.read import read_file
 from tidelock.ingest.files.row_file import FORMATS, STDIN, Reading, RowFile
 from tidelock.model.history.commit import Commit
 from tidelock.model.names import fold, names_of
+from tidelock.model.schema.alterations import AddColumn
 from tidelock.model.schema.schema import TableSchema
 from tidelock.store.table import Table
 from tidelock.store.transaction import Transaction
@@ -72,7 +73,6 @@ class Load:
             return self._stage_rows(transaction, progress)
         with ExitStack() as stack:
             kept = replace(self, files=tuple(_kept(file, stack) for file in self.files))
-            from tidelock.model.schema.alterations import AddColumn
 
             table = transaction.table(self.table)
             for column in new_columns(kept.files, table.schema, table.name):

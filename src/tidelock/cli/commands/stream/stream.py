@@ -14,7 +14,9 @@ from tidelock.cli.commands.sql.sql import read_query
 from tidelock.cli.commands.stream import reports
 from tidelock.cli.options import BranchOption, StreamArgument
 from tidelock.cli.show import documents
+from tidelock.cli.show.cells import count
 from tidelock.cli.show.engines import starting
+from tidelock.errors import InvalidOption, RefreshFailed
 from tidelock.model.streams import Consistency, RefreshMode, SchedulePolicy
 
 if TYPE_CHECKING:
@@ -111,8 +113,6 @@ def create(
 
 
 def _query(stdin: str | None, query: str | None, file: Path | None) -> str:
-    from tidelock.errors import InvalidOption
-
     given = [one for one in (stdin, query, file) if one is not None]
     if len(given) != 1 or stdin not in (None, "-"):
         raise InvalidOption(
@@ -254,8 +254,6 @@ def end_by(attempts: Sequence[Attempt], background: Background) -> None:
 
     What was skipped, as it or a member of its group is suspended, was not refreshed either.
     """
-    from tidelock.cli.show.cells import count
-    from tidelock.errors import RefreshFailed
 
     failed = [attempt.table for attempt in attempts if attempt.action == "failed"]
     skipped = [attempt.table for attempt in attempts if attempt.action == "skipped"]
