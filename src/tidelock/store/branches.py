@@ -225,7 +225,6 @@ class Branches:
             return decode(self._objects.get(key), BranchRef, key)
         except ObjectMissing:
             return None
-            return None
 
     def create_tag(self, name: str, commit: Commit, ref: BranchRef, actor: str) -> Tag:
         name = check_name(name, "tag")

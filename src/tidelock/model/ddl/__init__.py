@@ -1,12 +1,11 @@
 """Tables as DDL: reading it, and writing it.
 
-    cursor       walking over the tokens of a text
     types        the names of types
     columns      lists of columns and rules
     forms        a schema in any form in which people give one
     statements   CREATE TABLE, ALTER TABLE, DROP TABLE and COMMENT ON, one or several in a text
     alter        what ALTER TABLE may say
-    spelling     schemas, rules and alterations as DDL
+    text         schemas, rules and alterations as DDL
 
 Laws: parse_schema(to_ddl(s), s.key) == s; what `table_ddl` writes is read back as the same table.
 """

@@ -69,13 +69,6 @@ class Default:
         return self.column.default
 
 
-def check_defaults(schema: TableSchema, table: str, zone: str = UTC) -> None:
-    """InvalidSchema, or WrongType, if a column's default cannot be one."""
-    for column in schema.columns:
-        if column.default is not None:
-            read_default(column, table, zone)
-
-
 @lru_cache(maxsize=1024)
 def _cached(column: tuple[str, pa.DataType, str], table: str, zone: str) -> tuple[Kind, Any]:
     name, type_, sql = column

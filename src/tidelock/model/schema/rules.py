@@ -17,11 +17,10 @@ does one for which a condition is NULL.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 RuleKind = Literal["unique", "check", "reference", "cardinality"]
 OnDelete = Literal["restrict", "cascade", "set null"]
-ON_DELETE: tuple[OnDelete, ...] = get_args(OnDelete)
 
 
 @dataclass(frozen=True, slots=True)

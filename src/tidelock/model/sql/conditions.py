@@ -6,7 +6,6 @@ from sqlglot import exp
 
 from tidelock.model.names import fold
 from tidelock.model.schema.schema import TableSchema
-from tidelock.model.sql.functions import CLOCK, SURROUNDINGS, why_refused
 from tidelock.model.sql.trees import expression, rewrite, text_of
 
 
@@ -27,20 +26,3 @@ def unqualified(sql: str, table: str, schema: TableSchema) -> str:
 
     changed = rewrite(expression(sql), change)
     return text_of(changed) if named else sql
-
-
-def why_unsettled(sql: str, schema: TableSchema) -> str | None:
-    """Why a condition may say another thing of the same row at another time; None if it does not.
-
-    A rule is checked when rows come, and has to hold of them from then on.
-    """
-    for node in expression(sql).walk():
-        name, arguments = "", 0
-        if isinstance(node, exp.Anonymous):
-            name, arguments = str(node.name).lower(), len(node.expressions)
-        elif isinstance(node, exp.Column) and node.name.lower() in CLOCK | SURROUNDINGS:
-            # A function that is called without parentheses, unless a column has its name.
-            name = "" if schema.find(node.parts[0].name) else node.name.lower()
-        if name and why_refused(name, arguments) is not None:
-            return f"{name} may give another answer for the same row at another time"
-    return None

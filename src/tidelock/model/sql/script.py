@@ -74,11 +74,6 @@ class Written:
             return False
         return self.words[0] in _QUERIES
 
-    @property
-    def declares_table(self) -> bool:
-        """Whether it is CREATE TABLE."""
-        return self.words[:2] == ("CREATE", "TABLE")
-
     def cursor(self, statement: str) -> Cursor:
         """At the beginning of a statement that declares tables."""
         return Cursor(self.script.text, self.pieces, StatementErrors(self.script, statement))

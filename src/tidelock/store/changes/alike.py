@@ -6,7 +6,7 @@ Two values are the same when nobody could tell them apart: NULL is the same as N
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -41,12 +41,6 @@ def same_rows(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Mask:
     for name in columns:
         found &= same_values(one.column(name), other.column(name))
     return found
-
-
-def concatenated(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Tables of one schema, one after the other."""
-    given = [table for table in tables if table.num_rows]
-    return pa.concat_tables(given) if given else schema.empty_table()
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
