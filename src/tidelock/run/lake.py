@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from itertools import count, groupby, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from tidelock.errors import (
     Action,
     ConflictError,
-    InvalidOption,
     SnapshotExpired,
     VersionNotFound,
 )
 from tidelock.model.arguments import check_count
-from tidelock.model.history.commit import BranchRef, Commit, TableState
+from tidelock.model.history.commit import BranchRef, Commit
 from tidelock.model.isolation import Isolation
 from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name
@@ -41,14 +39,11 @@ from tidelock.store.branches import MAIN, Tag
 from tidelock.store.lake_info import LakeInfo
 from tidelock.store.log.table_changes import named_changes
 from tidelock.store.points import At
-from tidelock.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tidelock.store.rules.listing import RuleInfo
-    from tidelock.store.table import Table
     from tidelock.store.transaction import Transaction
 
 T = TypeVar("T")
@@ -179,50 +174,6 @@ class Lake(
         return _published(transaction)
 
     # Reading
-
-    def snapshot(
-        self,
-        branch: str | None = None,
-        *,
-        version: int | None = None,
-        commit: str | None = None,
-        at: datetime | str | None = None,
-        tag: str | None = None,
-    ) -> Snapshot:
-        """One consistent state: the newest, or by version, commit id, time or tag.
-
-        The branch is main if none is named. A commit or a tag says itself which branch it is on;
-        one that is not in the history of a branch that is named as well is refused.
-        """
-        selectors = {"version": version, "commit": commit, "at": at, "tag": tag}
-        given = [name for name, value in selectors.items() if value is not None]
-        if len(given) > 1:
-            raise InvalidOption(
-                f"A snapshot is named by one of version, commit, at and tag, not by "
-                f"{' and '.join(given)}.",
-                given=given,
-            )
-        store = self._store
-        name = MAIN if branch is None else branch
-        if not given:
-            return store.newest_snapshot(name)
-        place = points.locate(store, name, version=version, commit=commit, at=at, tag=tag)
-        if branch is not None and (tag or commit):
-            named = f"The tag {tag!r}" if tag else f"The commit {commit!r}"
-            points.check_on_branch(store.branches.head(branch), place, named)
-        return store.snapshot_at(*place)
-
-    def table(self, name: str, *, branch: str = MAIN) -> Table:
-        """A table of the newest snapshot: short for `lake.snapshot().table(name)`."""
-        return self.snapshot(branch).table(name)
-
-    def tables(self, *, branch: str = MAIN) -> Listing[TableState]:
-        """The tables of the newest snapshot."""
-        return self.snapshot(branch).tables()
-
-    def rules(self, table: str, *, branch: str = MAIN) -> Listing[RuleInfo]:
-        """What must hold of the rows of a table: its key, NOT NULL, and its other rules."""
-        return self.snapshot(branch).rules(table)
 
     def changes(
         self,

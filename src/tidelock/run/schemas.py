@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tidelock.errors import CommitConflict
 from tidelock.model.arguments import check_count
 from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
+from tidelock.run.snapshots import SnapshotMethods
 from tidelock.store.branches import MAIN
 
 # Imported where it is used and not here: schemas bring the parser of SQL, which most of what a
@@ -18,18 +19,14 @@ if TYPE_CHECKING:
     from tidelock.model.schema.alterations import Alteration
     from tidelock.model.schema.described import DescribedTable
     from tidelock.model.schema.plan.plan import SchemaPlan
-    from tidelock.run.lake import Lake
     from tidelock.store.schema.history import SchemaVersion
     from tidelock.store.schema.sources import Source
-    from tidelock.store.store import Store
 
 CONFLICTS_MAX = 5
 
 
-class SchemaMethods:
+class SchemaMethods(SnapshotMethods):
     """What a lake does with the schemas of its tables."""
-
-    _store: Store
 
     def schema(
         self,
@@ -47,8 +44,7 @@ class SchemaMethods:
         """
         from tidelock.store.schema.plans import describe
 
-        lake = cast("Lake", self)
-        snapshot = lake.snapshot(branch, version=version, commit=commit, at=at, tag=tag)
+        snapshot = self.snapshot(branch, version=version, commit=commit, at=at, tag=tag)
         files, tables = self._store.files, snapshot.states()
         return describe(files, tables, table, snapshot.branch, snapshot.version)
 

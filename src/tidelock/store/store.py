@@ -36,8 +36,8 @@ from tidelock.store.parts import Parts
 from tidelock.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tidelock.store.rooms_above import CarryAlong, CheckTables
-    from tidelock.store.transaction import Transaction
+    from tidelock.store.rooms_above import CheckTables
+    from tidelock.store.transaction import CarryAlong, Transaction
     from tidelock.store.upkeep.maintenance import Maintainer
 
 logger = logging.getLogger("tidelock")

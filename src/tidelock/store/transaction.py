@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +51,12 @@ from tidelock.store.tables.fragments import Addresses, Dataset
 if TYPE_CHECKING:
     from tidelock.model.ddl.statements import Statement
     from tidelock.model.schema.alterations import Alteration
-    from tidelock.store.rooms_above import AfterCommits, CarryAlong, CheckTables
+    from tidelock.store.rooms_above import AfterCommits, CheckTables
     from tidelock.store.staging.read_set import ReadSet
+
+CarryAlong: TypeAlias = Callable[["Transaction", bool], None]
+"""Stages what follows for others from what a transaction has staged. Asked at its end, if it drops
+tables; and at once, with True, by whoever takes away what others need, and carries them along."""
 
 
 class _Shown:

@@ -23,6 +23,7 @@ from tidelock.store.merge.rows.located import Located, locate
 from tidelock.store.merge.rows.output import Output, RowIds, Written
 from tidelock.store.merge.rows.row_merge import RowMerge
 from tidelock.store.merge.rows.sides import ByKey, rows_at_a_time
+from tidelock.store.merge.rows.work import merge_rows
 from tidelock.store.rows.defaults import Defaults
 
 
@@ -37,7 +38,7 @@ class Completed:
 
     def run(self) -> None:
         """Merge the rows, and complete those that the target added itself."""
-        self.rows.run(self)
+        merge_rows(self.rows, self)
         lacking = [one for one in self.columns.merged.columns if one.target is None]
         filled = [one for one in lacking if _is_new(one) and one.column.default is not None]
         stricter = [

@@ -103,7 +103,7 @@ class TableFiles:
         self._plain: dict[str, bool] = {}
         """Whether the manifests of a table are always written alike."""
         self.sums = Sums(location.table_objects(durability))
-        self._wholeness = Wholeness(self)
+        self._wholeness = Wholeness(self, is_near=location.kind != "s3")
         self._lock = threading.Lock()
 
     @cached_property

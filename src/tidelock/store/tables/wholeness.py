@@ -9,9 +9,9 @@ For large files, and those on S3, there is `verify`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tidelock.errors import StoreError, TidelockError
+from tidelock.errors import CorruptObject, StoreError, TidelockError
 from tidelock.model.history.commit import TableState
 from tidelock.store.objects import layout
 from tidelock.store.tables.damage import (
@@ -26,10 +26,9 @@ from tidelock.store.tables.damage import (
     panicked,
     unavailable,
 )
+from tidelock.store.tables.file_sums import TableObjects
+from tidelock.store.tables.fragments import Dataset
 from tidelock.store.tables.indexes import index_segments
-
-if TYPE_CHECKING:
-    from tidelock.store.tables.datasets import TableFiles
 
 SMALL_FILE_BYTES_MAX = 4 * 1024 * 1024
 LOOKED_INTO_BYTES_MAX = 1024 * 1024 * 1024
@@ -37,12 +36,26 @@ LOOKED_INTO_BYTES_MAX = 1024 * 1024 * 1024
 REMEMBERED_MAX = 100_000
 
 
+class Pins(Protocol):
+    """The pins of tables, as they are read anew to look into them."""
+
+    @property
+    def objects(self) -> TableObjects: ...
+
+    def read(self, state: TableState) -> Dataset: ...
+
+    def forget(self, table_id: str) -> None: ...
+
+    def missing(self, state: TableState) -> CorruptObject:
+        """The error for files of a pin that are gone while the pin is not."""
+
+
 class Wholeness:
     """Owns which pins were found whole, so that they are looked at once."""
 
-    def __init__(self, files: TableFiles) -> None:
+    def __init__(self, files: Pins, is_near: bool) -> None:
         self._files = files
-        self._is_near = files.location.kind != "s3"
+        self._is_near = is_near
         self._whole: set[str | tuple[str, int]] = set()
         """Files and pins that were found to be whole."""
 

@@ -1,13 +1,7 @@
-"""Merging the rows of one table: what the source changed since the base, onto the target.
+"""The merge of one table's rows, as it is asked for, and which rows each side touched.
 
-    1. which rows each side touched: pins are compared by their fragments (changes/pin_diff.py)
-    2. rows that the source alone touched are taken over as they are; of those, what a compaction
-       has merely moved is found to be the same, and left
-    3. rows that both touched are put side by side and decided (decisions.py)
-
-Invariants: nothing is written here, what follows is handed to an `Output`; in memory are the keys
-and places of touched rows, and so many rows as fit.
-Cost: what both sides changed, and finding the rows at the target by key or by id.
+What became of both sides is found by comparing pins, fragment by fragment (changes/pin_diff.py),
+when it is first needed. `work.py` merges them.
 """
 
 from __future__ import annotations
@@ -24,18 +18,13 @@ from tidelock.model.history.merges import Granularity, Resolution
 from tidelock.store.changes.alike import Mask, same_rows
 from tidelock.store.changes.pin_diff import diff_pins
 from tidelock.store.lookup.key_numbers import Numbering
-from tidelock.store.merge.rows.located import locate
-from tidelock.store.merge.rows.output import Output
 from tidelock.store.merge.rows.sides import (
     ById,
     ByKey,
     Shown,
     Touched,
-    distinct,
     places_of,
-    rows_at_a_time,
 )
-from tidelock.store.merge.rows.work import Places, Work, parts
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.tables.deletions import ReadBytes
 from tidelock.store.tables.fragments import Dataset
@@ -105,51 +94,8 @@ class RowMerge:
             touched = replace(touched, gone=touched.gone.where(~pruned(touched)))
         return touched
 
-    # Running
-
-    def run(self, out: Output) -> None:
-        """Hand over what the source changed, and note what is in conflict."""
-        here = self.here
-        if not len(here.gone) and not len(here.come) and self.overrides is None:
-            return
-        keys = self._keys()
-        places = Places.of(keys, here, self.there, self.overrides)
-        located = locate(self.target.dataset, self.target_keys, self.target.shown, keys)
-        part = rows_at_a_time(self.base.dataset, self.source.dataset, self.target.dataset)
-        work = Work(self, keys, places, located, out)
-        overlap = places.at_target | places.overridden
-        before, after = places.gone >= 0, places.come >= 0
-        if self._source_lacks_columns:
-            overlap |= before & after
-        alone = ~overlap
-        maybe = np.zeros(len(overlap), dtype=np.bool_)
-        maybe[before] = here.gone.may_be_elsewhere[places.gone[before]]
-        maybe &= alone & after
-        work.delete(np.flatnonzero(alone & before & ~after))
-        for chosen in parts(np.flatnonzero(maybe), places.come, part):
-            work.write_if_changed(chosen)
-        for chosen in parts(np.flatnonzero(alone & before & after & ~maybe), places.come, part):
-            work.write(chosen)
-        for chosen in parts(np.flatnonzero(overlap), places.come, part):
-            work.decide(chosen)
-        for chosen in parts(np.flatnonzero(alone & ~before & after), places.come, part):
-            work.write(chosen, anew=True)
-
-    def _keys(self) -> pa.Table:
-        here, there = self.here, self.there
-        if self.overrides is None:
-            return distinct(here.gone.keys, here.come.keys)
-        # What both bases do not agree on may be a change of the source that nobody sees otherwise.
-        return distinct(
-            here.gone.keys,
-            here.come.keys,
-            there.gone.keys,
-            there.come.keys,
-            self.overrides.keys,
-        )
-
     @property
-    def _source_lacks_columns(self) -> bool:
+    def source_lacks_columns(self) -> bool:
         pairs = zip(self.base.shown.names, self.source.shown.names, strict=True)
         return any(here is None and before is not None for before, here in pairs)
 

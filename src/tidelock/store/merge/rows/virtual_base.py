@@ -26,6 +26,7 @@ from tidelock.store.merge.rows.located import Located, start_of
 from tidelock.store.merge.rows.output import RowIds, Written
 from tidelock.store.merge.rows.row_merge import Keys, Overrides, RowMerge, Version
 from tidelock.store.merge.rows.sides import ROW, ById, ByKey, Shown, distinct, places_of
+from tidelock.store.merge.rows.work import merge_rows
 from tidelock.store.parts import Parts
 from tidelock.store.tables.next_row_id import next_row_id
 
@@ -41,7 +42,7 @@ def virtual_base(
     found = _Differences(shown.schema, key)
     for number, (other, its_shown) in enumerate(bases[1:], start=1):
         found.number = number
-        _between(store, first, shown, other.opened, its_shown, key).run(found)
+        merge_rows(_between(store, first, shown, other.opened, its_shown, key), found)
     return found.overrides()
 
 

@@ -1,10 +1,19 @@
-"""A merge of rows under way: some rows at a time are read, decided and handed over."""
+"""A merge of rows under way: some rows at a time are read, decided and handed over.
+
+    1. which rows each side touched (row_merge.py)
+    2. rows that the source alone touched are taken over as they are; of those, what a compaction
+       has merely moved is found to be the same, and left
+    3. rows that both touched are put side by side and decided (decisions.py)
+
+Invariants: nothing is written here, what follows is handed to an `Output`; in memory are the keys
+and places of touched rows, and so many rows as fit.
+Cost: what both sides changed, and finding the rows at the target by key or by id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +23,17 @@ from tidelock.model.history.renumbering import ABSENT, Ids
 from tidelock.store.changes.alike import Mask, same_rows
 from tidelock.store.lookup.key_numbers import Numbering
 from tidelock.store.merge.rows.decisions import Decided, Triples, decide_rows
-from tidelock.store.merge.rows.located import Located, at_side
+from tidelock.store.merge.rows.located import Located, at_side, locate
 from tidelock.store.merge.rows.output import Output, RowIds, Written
+from tidelock.store.merge.rows.row_merge import Overrides, RowMerge
 from tidelock.store.merge.rows.sides import (
     ByKey,
     Keyed,
     Touched,
+    distinct,
     places_of,
+    rows_at_a_time,
 )
-
-if TYPE_CHECKING:
-    from tidelock.store.merge.rows.row_merge import Overrides, RowMerge
 
 
 @dataclass(frozen=True)
@@ -283,3 +292,46 @@ def _plain(rows: pa.Table, present: Mask) -> list[dict[str, object] | None]:
 
 def _chunks(values: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
     return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+
+
+def merge_rows(merge: RowMerge, out: Output) -> None:
+    """Hand over what the source changed, and note what is in conflict."""
+    here = merge.here
+    if not len(here.gone) and not len(here.come) and merge.overrides is None:
+        return
+    keys = _touched_keys(merge)
+    places = Places.of(keys, here, merge.there, merge.overrides)
+    located = locate(merge.target.dataset, merge.target_keys, merge.target.shown, keys)
+    part = rows_at_a_time(merge.base.dataset, merge.source.dataset, merge.target.dataset)
+    work = Work(merge, keys, places, located, out)
+    overlap = places.at_target | places.overridden
+    before, after = places.gone >= 0, places.come >= 0
+    if merge.source_lacks_columns:
+        overlap |= before & after
+    alone = ~overlap
+    maybe = np.zeros(len(overlap), dtype=np.bool_)
+    maybe[before] = here.gone.may_be_elsewhere[places.gone[before]]
+    maybe &= alone & after
+    work.delete(np.flatnonzero(alone & before & ~after))
+    for chosen in parts(np.flatnonzero(maybe), places.come, part):
+        work.write_if_changed(chosen)
+    for chosen in parts(np.flatnonzero(alone & before & after & ~maybe), places.come, part):
+        work.write(chosen)
+    for chosen in parts(np.flatnonzero(overlap), places.come, part):
+        work.decide(chosen)
+    for chosen in parts(np.flatnonzero(alone & ~before & after), places.come, part):
+        work.write(chosen, anew=True)
+
+
+def _touched_keys(merge: RowMerge) -> pa.Table:
+    here, there = merge.here, merge.there
+    if merge.overrides is None:
+        return distinct(here.gone.keys, here.come.keys)
+    # What both bases do not agree on may be a change of the source that nobody sees otherwise.
+    return distinct(
+        here.gone.keys,
+        here.come.keys,
+        there.gone.keys,
+        there.come.keys,
+        merge.overrides.keys,
+    )
