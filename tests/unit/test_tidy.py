@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b|NotImplementedError")
 BEYOND_CONNECT = re.compile(r"\b(_jvm|_jdf|sparkContext|SparkContext)\b|\.rdd\b")
 LOOKS_BEHIND = {"jvm_remains.py"}
 """What clears away a JVM that died has to name what PySpark keeps of it."""
+SHOWN_BY = {("tidelock.model.history.diff_text", "tidelock.model.history.diffs")}
+"""Types of values that are shown by functions in a file of their own, which the values call."""
+GUIDES = ("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "tests/README.md")
 MACHINE_PATH = re.compile(r"/(work|farm|root|home/[a-z]+)/")
 
 
@@ -68,3 +72,56 @@ def test_no_file_names_a_path_of_a_machine() -> None:
 def test_no_two_files_of_tests_have_one_name() -> None:
     names = Counter(path.name for path in tracked() if path.match("tests/**/test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_modules_know_each_other_not_even_by_types() -> None:
+    modules = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in SOURCES}
+    known: dict[str, set[str]] = {}
+    for path in SOURCES:
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        tree = ast.parse(path.read_text("utf-8"))
+        named = {
+            name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+            for name in (node.module, *(f"{node.module}.{one.name}" for one in node.names))
+        }
+        known[module] = {name for name in named & modules if (module, name) not in SHOWN_BY}
+    TopologicalSorter(known).prepare()
+
+
+def test_what_guides_name_is_there() -> None:
+    """Paths as they are in the repository, below `src/tidelock`, or from the room just named."""
+    tree = {str(path.relative_to(ROOT)) for path in tracked()}
+    missing = [
+        f"{guide}: {name}"
+        for guide in GUIDES
+        for name in re.findall(r"`([\w./]+\.(?:py|md|sh|toml))`", (ROOT / guide).read_text("utf-8"))
+        if "NAME" not in name and not any(f"/{path}".endswith(f"/{name}") for path in tree)
+    ]
+    assert missing == []
+
+
+def test_contributing_names_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rooms = {path.parent for path in SOURCES if path.name != "__init__.py"}
+    names = {
+        (room.relative_to(ROOT / "src/tidelock").as_posix(), room.name)
+        for room in rooms - {ROOT / "src/tidelock"}
+    }
+    assert [whole for whole, last in names if not re.search(rf"`({whole}|{last})/`", text)] == []
+
+
+def test_a_room_lists_the_modules_that_it_has() -> None:
+    missing = []
+    for path in SOURCES:
+        opening = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        if path.name == "__init__.py":
+            for listed in re.findall(r"^ *([a-z_]+(?:, [a-z_]+)*) {2,}\w", opening, re.MULTILINE):
+                for name in listed.split(", "):
+                    if (
+                        not (path.parent / name).is_dir()
+                        and not (path.parent / f"{name}.py").exists()
+                    ):
+                        missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
