@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelock.cli.show.cells import NULL, cell, printable, shortened
+from tidelock.cli.show.cells import NULL, cell, shortened
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

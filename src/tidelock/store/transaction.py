@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 CarryAlong: TypeAlias = Callable[["Transaction", bool], None]
 """Stages what follows for others from what a transaction has staged. Asked at its end, if it drops
-tables; and at once, with True, by whoever takes away what others need, and carries them along."""
+tables; and at once, with True, by what takes away what others need, and carries them along."""
 
 
 class _Shown:

@@ -12,8 +12,9 @@ import typer
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption, CascadeOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, printable
+from tidelock.cli.show.cells import count
 from tidelock.cli.show.engines import starting
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock.derive.definitions.apply_plan import ApplyPlan

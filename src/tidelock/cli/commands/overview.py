@@ -8,10 +8,11 @@ import typer
 
 from tidelock.cli.call import Call, command
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, moment, printable, seconds, shortened
+from tidelock.cli.show.cells import count, moment, seconds, shortened
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
 from tidelock.errors import InvalidOption, LakeExists
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock import Lake

@@ -21,7 +21,8 @@ from tidelock.cli.background import Background
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, moment, printable, seconds
+from tidelock.cli.show.cells import count, moment, seconds
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock import Lake

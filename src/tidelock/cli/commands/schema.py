@@ -17,7 +17,8 @@ from tidelock.cli.options import (
     TableArgument,
 )
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import moment, printable, seconds
+from tidelock.cli.show.cells import moment, seconds
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock.model.schema.plan.plan import SchemaPlan

@@ -11,6 +11,8 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidelock.model.printable import printable
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -70,13 +72,6 @@ def cell(value: Any, is_text: bool) -> str:
     if isinstance(value, dict | list):
         return printable(json.dumps(value, ensure_ascii=False))
     return str(value)
-
-
-def printable(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would act on."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shortened(text: str, width: int) -> str:

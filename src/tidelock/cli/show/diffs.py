@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelock.cli.show.cells import printable
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock.cli.call import Call

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelock.cli.show.cells import count, printable
+from tidelock.cli.show.cells import count
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock.cli.output import Output

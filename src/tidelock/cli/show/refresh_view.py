@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelock.cli.show.cells import count, duration, moment, printable, seconds, shortened
+from tidelock.cli.show.cells import count, duration, moment, seconds, shortened
+from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

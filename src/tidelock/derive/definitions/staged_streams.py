@@ -169,7 +169,7 @@ class StreamStaging:
             return False
         before = old.plan.definition
         if same_query(before.query, definition.query):
-            # Whoever defines the same once more wants it computed once more.
+            # A person who defines the same once more wants it computed once more.
             return False
         if (before.refresh_mode == "full") != (definition.refresh_mode == "full"):
             return False

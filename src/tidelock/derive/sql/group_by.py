@@ -10,6 +10,7 @@ from sqlglot import exp
 from tidelock.derive.sql.aggregates import Grouping
 from tidelock.derive.sql.calls import has_aggregate
 from tidelock.derive.sql.scopes import Planning, Scope, translate
+from tidelock.derive.sql.selections import at_position
 from tidelock.errors import InvalidExpression
 from tidelock.model.names import fold
 from tidelock.model.sql.predicates import has_query
@@ -74,17 +75,8 @@ def _elements(planning: Planning, group: exp.Group) -> list[exp.Expr]:
 def _resolve(
     planning: Planning, node: exp.Expr, selected: Sequence[exp.Expr], scope: Scope
 ) -> exp.Expr:
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        position = int(node.name)
-        if not 1 <= position <= len(selected):
-            raise planning.error(
-                InvalidExpression,
-                node,
-                f"GROUP BY {position} is no position of the select list: it has {len(selected)}.",
-            )
-        tree = bare(selected[position - 1]).copy()
-    else:
-        tree = bare(translate(planning, node, scope))
+    tree = at_position(planning, node, selected, "GROUP BY")
+    tree = bare(translate(planning, node, scope) if tree is None else tree)
     if has_aggregate(tree):
         raise planning.error(
             InvalidExpression, node, "GROUP BY cannot hold an aggregate. Use a query around."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -40,6 +40,22 @@ def item_tree(planning: Planning, item: Item, scope: Scope) -> exp.Expr:
     if item.visible is not None:
         return column(item.visible.column)
     return translate(planning, item.node, scope)
+
+
+def at_position(
+    planning: Planning, node: exp.Expr, selected: Sequence[exp.Expr], clause: str
+) -> exp.Expr | None:
+    """The column of the select list that a number in a clause stands for; None for what is none."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+        return None
+    position = int(node.name)
+    if not 1 <= position <= len(selected):
+        raise planning.error(
+            InvalidExpression,
+            node,
+            f"{clause} {position} is no position of the select list: it has {len(selected)}.",
+        )
+    return selected[position - 1].copy()
 
 
 def own_name(node: exp.Expr) -> str | None:

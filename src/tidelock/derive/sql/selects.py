@@ -22,7 +22,7 @@ from tidelock.derive.sql.from_clause import generate, with_ctes
 from tidelock.derive.sql.group_by import plan_grouping
 from tidelock.derive.sql.order_by import Limit, limit_of, order_nodes, take
 from tidelock.derive.sql.scopes import Ctes, Planning, Relation, Scope, Visible, translate
-from tidelock.derive.sql.selections import Item, item_tree, select_items
+from tidelock.derive.sql.selections import Item, at_position, item_tree, select_items
 from tidelock.derive.sql.subqueries.subqueries import keep, lift, plan_rows
 from tidelock.derive.sql.windows import named_windows, plan_windows, with_windows_named
 from tidelock.errors import InvalidExpression
@@ -223,15 +223,9 @@ def _order_tree(
     windows: dict[str, exp.Window],
 ) -> exp.Expr:
     node = ordered.this
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        position = int(node.name)
-        if not 1 <= position <= len(selected):
-            raise planning.error(
-                InvalidExpression,
-                node,
-                f"ORDER BY {position} is no position of the select list: it has {len(selected)}.",
-            )
-        return selected[position - 1].copy()
+    listed = at_position(planning, node, selected, "ORDER BY")
+    if listed is not None:
+        return listed
     return translate(planning, with_windows_named(planning, node, windows), scope)
 
 

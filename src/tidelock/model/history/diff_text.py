@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidelock.model.plain_values import plain_value
+from tidelock.model.printable import printable
 from tidelock.model.types import type_name
 
 if TYPE_CHECKING:
@@ -160,13 +161,6 @@ def _change(one: DefinitionDiff) -> str:
 
 def _line(text: str) -> str:
     return printable(" ".join(text.split()))
-
-
-def printable(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would act on."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def names_before(table: TableDiff) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tidelock.model.history.commit import BranchRef, TableChange, TableState
 from tidelock.model.names import is_hidden
 from tidelock.store.changes.changes import VERSION, WEIGHT, diff_batches
 from tidelock.store.changes.moved_rows import changed_batches
-from tidelock.store.leases.uses import Use
+from tidelock.store.leases.uses import Reader, Use
 from tidelock.store.log.log import Head
 from tidelock.store.log.table_changes import named_changes
 from tidelock.store.parts import Parts
@@ -53,9 +53,9 @@ def change_reader(
     newest = tables.find(table) or (found[0][1].state if found else None)
     if newest is None:
         raise tables.unknown(table)
-    held = _Held()
+    reader = Reader()
     last_changes = {change.table_id: version for version, change in reversed(found)}
-    store.hold_versions(held, _uses(head.branch, last_changes, since))
+    store.hold_versions(reader, _uses(head.branch, last_changes, since))
     shown = store.files.read(newest)
     schema = _shown(shown.schema)
     _refuse_replaced(store, newest, schema, found)
@@ -79,7 +79,7 @@ def change_reader(
                 batches = without_pairs(rows) if _may_hold_pairs(store, change) else rows
                 for batch in batches:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=given)
-            store.uses.hold(held, _uses(head.branch, last_changes, version))
+            store.uses.hold(reader, _uses(head.branch, last_changes, version))
 
     return pa.RecordBatchReader.from_batches(given, changes())
 
@@ -91,10 +91,6 @@ def _may_have_moved(change: TableChange) -> bool:
 def _is_altered(change: TableChange) -> bool:
     before, after = change.before, change.after
     return before is not None and after is not None and before.schema != after.schema
-
-
-class _Held:
-    """Lives as long as a stream of changes, and keeps what is left of it readable."""
 
 
 def _uses(branch: BranchRef, last_changes: Mapping[str, int], since: int) -> list[Use]:

@@ -147,7 +147,7 @@ def keep_renumbering(store: Parts, renumbering: Renumbering) -> Mapping[str, Any
         return renumbering.plain()
     kept = _Kept(renumbering.shared, renumbering.ranges)
     name = hashlib.sha256(msgspec.json.encode(kept)).hexdigest()[:32]
-    # Its name is the hash of its content: whoever was first wrote the same.
+    # Its name is the hash of its content: the process that was first wrote the same.
     with suppress(ObjectExists):
         store.objects.put_new(layout.renumbering(name), encode(kept))
     return {"object": name}

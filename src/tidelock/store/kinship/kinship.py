@@ -18,7 +18,7 @@ from tidelock.model.history.commit import TableState
 from tidelock.model.history.renumbering import Renumbering, renumbering
 from tidelock.store.kinship.bases import Tip, find_bases
 from tidelock.store.kinship.identity import Path, path_between
-from tidelock.store.leases.uses import Use
+from tidelock.store.leases.uses import Reader, Use
 from tidelock.store.parts import Parts
 from tidelock.store.tables.next_row_id import next_row_id
 
@@ -120,13 +120,9 @@ class Kinship:
         except SnapshotExpired:
             return None
         uses = [Use(base.branch.id, base.version, base.version) for base in bases]
-        self.store.hold_versions(self._held, uses)
+        self.store.hold_versions(self._reader, uses)
         return ways
 
     @cached_property
-    def _held(self) -> _Held:
-        return _Held()
-
-
-class _Held:
-    """Lives as long as what is compared, and keeps the bases readable."""
+    def _reader(self) -> Reader:
+        return Reader()

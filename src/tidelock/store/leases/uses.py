@@ -33,6 +33,10 @@ class Use:
     table_id: str | None = None
 
 
+class Reader:
+    """Somebody who reads for as long as this lives, and is named as the holder of what is read."""
+
+
 class Uses:
     """What is in use in this process, by its holder."""
 

@@ -31,7 +31,7 @@ from tidelock.model.history.merges import (
 from tidelock.model.names import fold
 from tidelock.store.kinship.bases import Tip, find_bases
 from tidelock.store.kinship.identity import Path, keep_renumbering, path_between
-from tidelock.store.leases.uses import Use
+from tidelock.store.leases.uses import Reader, Use
 from tidelock.store.log.log import MERGE
 from tidelock.store.log.merges import ancestry_of
 from tidelock.store.merge.adopted import adopt, counts_since
@@ -51,10 +51,6 @@ from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 from tidelock.store.upkeep.garbage.announcements import check_readable, collection_runs
-
-
-class _Held:
-    """Lives as long as a merge, and keeps what it reads readable."""
 
 
 class Merging:
@@ -81,7 +77,7 @@ class Merging:
         self._dry_run = dry_run
         self.source = Tip.of(store.branches.head(source))
         self.target = Tip.of(store.branches.head(into) if transaction is None else transaction.base)
-        self._held = _Held()
+        self._reader = Reader()
         self._ancestry = ancestry_of(store.log, self.source.branch, self.source.version)
         self.bases: list[Tip] = []
         self._paths: list[tuple[Path, Path]] = []
@@ -170,7 +166,7 @@ class Merging:
     def _hold(self, tips: Sequence[Tip]) -> None:
         """Keep what is read readable, also if its branch is deleted meanwhile."""
         uses = [Use(tip.branch.id, tip.version, tip.version) for tip in tips]
-        self._store.hold_versions(self._held, uses)
+        self._store.hold_versions(self._reader, uses)
         if collection_runs(self._store):
             while collection_runs(self._store):
                 time.sleep(0.05)

@@ -9,7 +9,7 @@ delete finds its rows again (found_rows.py).
     Append           yes (its keys are checked again)
     Upsert           yes (its keys are matched again; upserts.py)
     Mutation         if none of its rows was touched (new keys are checked again)
-    Replacement      no, unless whoever stages it says that it is as a mutation
+    Replacement      no, unless its stager says that it is as a mutation
     Overwrite        no
 
 After a maintenance commit, which changes no row, every operation may be applied again.

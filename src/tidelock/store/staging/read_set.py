@@ -36,7 +36,7 @@ CONDITIONS_AT_ONCE = 64
 """So many are evaluated as one."""
 
 Conditions = dict[str, str]
-"""Conditions in Lance's words, with the words of whoever asked."""
+"""Conditions in Lance's words, with the words in which they were asked."""
 
 
 class ReadSet:

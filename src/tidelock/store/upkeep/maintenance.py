@@ -227,7 +227,7 @@ class Maintainer:
 
         None of them waits for it, unless so much was left that others did not do it.
         """
-        # What was adopted from another branch was looked after by whoever made it.
+        # What was adopted from another branch was looked after by its writer.
         changes = [change for commit in commits for change in commit.tables if not change.adopted]
         changed = Counter(change.table_id for change in changes)
         states = {change.table_id: change.after for change in changes}

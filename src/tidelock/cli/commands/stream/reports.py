@@ -9,9 +9,10 @@ import typer
 from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption, StreamArgument
 from tidelock.cli.show import documents
-from tidelock.cli.show.cells import count, duration, printable
+from tidelock.cli.show.cells import count, duration
 from tidelock.cli.show.documents import Document
 from tidelock.cli.show.engines import starting
+from tidelock.model.printable import printable
 
 NONE = 'No stream tables yet. Create one: tidelock stream create NAME --query "SELECT …"'
 

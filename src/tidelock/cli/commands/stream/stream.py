@@ -279,7 +279,7 @@ def suspend(
     call: Call,
     name: StreamArgument,
     reason: Annotated[
-        str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for whoever looks.")
+        str, typer.Option("--reason", "-r", metavar="TEXT", help="Why, for people who look.")
     ] = "by hand",
     branch: BranchOption = "main",
 ) -> None:

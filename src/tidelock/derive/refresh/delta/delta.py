@@ -31,7 +31,7 @@ from tidelock.derive.plan.segment_sql import (
     partition_rows,
     summed,
 )
-from tidelock.derive.plan.segments import Bag, Groups, Partitions
+from tidelock.derive.plan.segments import Bag, Groups, Partitions, Segment
 from tidelock.derive.plan.state_columns import COUNT, HASH, StateColumns
 from tidelock.derive.refresh.delta.input_changes import cancelled
 from tidelock.derive.refresh.delta.rows import comparable, conform, identical
@@ -178,13 +178,7 @@ def _computed_again(
     )
     keys = rows.take(pa.array(again)).select(columns).rename_columns(names)
     query = EngineQuery(engine)
-    traced = trace(state_body(segment.body)).columns
-    wanted = [
-        (traced[name], keys.column(name).unique())
-        for name in names
-        if not pa.types.is_nested(keys.schema.field(name).type)
-    ]
-    body = state_at(query, segment.body, leaves, wanted)
+    body = _body_at(query, segment, leaves, keys, names)
     if names:
         body = having(body, names, query.local(keys))
     fresh = conform(
@@ -197,6 +191,23 @@ def _computed_again(
             raise RowsNotFound(f"the group {key!r} was to stay, and has no rows.")
         chosen[position] = rows.num_rows + place[key]
     return pa.concat_tables([rows, fresh]).take(pa.array(chosen))
+
+
+def _body_at(
+    query: EngineQuery,
+    segment: Segment,
+    leaves: Sequence[Bound],
+    keys: pa.Table,
+    names: Sequence[str],
+) -> str:
+    """The state of a segment's body, as far as it can have to do with some keys of the segment."""
+    traced = trace(state_body(segment.body)).columns
+    wanted = [
+        (traced[name], keys.column(name).unique())
+        for name in names
+        if not pa.types.is_nested(keys.schema.field(name).type)
+    ]
+    return state_at(query, segment.body, leaves, wanted)
 
 
 def _move_partitions(
@@ -221,13 +232,7 @@ def _move_partitions(
     keys = query.run(partition_keys(segment, state_columns, changes))
     there = _having(stored(table, keys.column(HASH).unique()), keys, state_columns)
     query = EngineQuery(engine)
-    traced = trace(state_body(segment.body)).columns
-    wanted = [
-        (traced[name], keys.column(name).unique())
-        for name in names
-        if not pa.types.is_nested(keys.schema.field(name).type)
-    ]
-    body = state_at(query, segment.body, leaves, wanted)
+    body = _body_at(query, segment, leaves, keys, names)
     listed = query.local(keys.select(names))
     rows = query.run(partition_rows(segment, state_columns, body, listed))
     return difference(there, conform(rows, kept.schema), paired)

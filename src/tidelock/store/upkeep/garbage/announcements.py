@@ -1,7 +1,7 @@
 """Announcements: what a garbage collection says while it runs, and who asks for it.
 
-Whoever names an old version while one runs may come too late to be seen by it, and checks that what
-was named is still there.
+A process that names an old version while one runs may come too late to be seen by it, and checks
+that what it named is still there.
 """
 
 from __future__ import annotations
