@@ -147,7 +147,7 @@ BAD = {
     "CREATE TABLE t (a INT) PARTITIONED BY (a)": "which the lake decides",
     "CREATE TABLE t AS SELECT 1": "AS SELECT",
     "CREATE TABLE t (a INT) AS SELECT 1": "AS SELECT",
-    "CREATE TABLE t LIKE u": "schema show",
+    "CREATE TABLE t LIKE u": "shows itself as CREATE TABLE",
     "CREATE OR REPLACE TABLE t (a INT)": "throw the rows",
     "CREATE EXTERNAL TABLE t (a INT)": "external",
     "CREATE TABLE t (a INT, a STRING)": "two columns named 'a'",

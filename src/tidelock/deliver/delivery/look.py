@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelock.deliver.delivery.ledger import Ledger
-from tidelock.errors import BranchDeleted, BranchNotFound, SinkLapsed, SinkStopped, SnapshotExpired
+from tidelock.errors import (
+    Advice,
+    BranchDeleted,
+    BranchNotFound,
+    SinkLapsed,
+    SinkStopped,
+    SnapshotExpired,
+)
 from tidelock.model.history.commit import TableState
 from tidelock.model.sinks import SinkDefinition, SinkState, told
 from tidelock.store.log.log import Head
@@ -92,8 +99,12 @@ def expired(definition: SinkDefinition, state: SinkState, error: SnapshotExpired
     name, since = definition.name, told(definition.feed, state.watermark)
     return SinkLapsed(
         f"Sink {name!r} has lapsed: what {definition.table!r} was after version {since} is no "
-        f"longer kept ({error.message}) `tidelock sink resync {name}` sends the table as it is "
-        "now, and follows it from there.",
+        f"longer kept ({error.message})",
+        Advice(
+            f"lake.resync_sink({name!r}) sends the table as it is now, and follows it from there.",
+            f"`tidelock sink resync {name}` sends the table as it is now, and follows it from "
+            "there.",
+        ),
         sink=name,
         since=since,
     )

@@ -155,8 +155,12 @@ def resend(store: Store, definition: SinkDefinition, number: str | None) -> Rese
         receiver = sink.in_pieces()
         if receiver is None:
             raise InvalidOption(
-                f"A sink of kind {definition.kind!r} cannot be sent a kept chunk. Replay what it "
-                f"covers with `tidelock sink replay {definition.name}`, and discard it.",
+                f"A sink of kind {definition.kind!r} cannot be sent a kept chunk.",
+                Advice(
+                    f"Replay what it covers with lake.replay({definition.name!r}), and discard it.",
+                    f"Replay what it covers with `tidelock sink replay {definition.name}`, and "
+                    "discard it.",
+                ),
                 kind=definition.kind,
             )
         for refused in quarantine.chosen(number):

@@ -173,8 +173,8 @@ _INSTEAD = {
 _NOT_A_LIST = {
     "AS": "CREATE TABLE … AS SELECT is not known. Create the table with its columns, and INSERT "
     "INTO it.",
-    "LIKE": "CREATE TABLE … LIKE is not known. Write the columns; `tidelock schema show TABLE` "
-    "shows them.",
+    "LIKE": "CREATE TABLE … LIKE is not known. Write the columns: the schema of a table "
+    "shows itself as CREATE TABLE.",
     "USING": "The columns are missing. Write them behind the name: CREATE TABLE t (id BIGINT, …).",
 }
 _LAYOUT = frozenset(

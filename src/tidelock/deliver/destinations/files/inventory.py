@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 
 from tidelock.deliver.destinations.files.folder import FileFolder, ManifestCopy
 from tidelock.deliver.destinations.files.manifests import Manifest, ManifestEntry, order_of
-from tidelock.errors import CorruptObject, DestinationFailed, ObjectExists, SinkStopped
+from tidelock.errors import Advice, CorruptObject, DestinationFailed, ObjectExists, SinkStopped
 from tidelock.model.sinks import NOBODY, SinkDefinition, SinkState, Standing
+
+_ANEW = "write the manifest anew from the names of the files that are there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,11 @@ class Inventory:
         except CorruptObject as error:
             sink = self.definition.name
             raise SinkStopped(
-                f"{error.message} Put it back; or let `tidelock sink repair {sink}` write the "
-                "manifest anew from the names of the files that are there.",
+                error.message,
+                Advice(
+                    f"Put it back; or let lake.repair_sink({sink!r}) {_ANEW}",
+                    f"Put it back; or let `tidelock sink repair {sink}` {_ANEW}",
+                ),
                 sink=sink,
             ) from error
 
@@ -94,7 +99,7 @@ class Inventory:
         try:
             listed = self.listed()
         except SinkStopped as stopped:
-            return [stopped.message]
+            return [stopped.told("shell")]
         sentences = []
         ours = {*standing.given_up().left_by}
         if copy.manifest.left_by not in ours:

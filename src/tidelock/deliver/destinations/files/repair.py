@@ -35,8 +35,11 @@ def repair(inventory: Inventory, standing: Standing) -> ManifestReport:
     definition = inventory.definition
     if inventory.manifest() is not None and inventory.has_all_entries():
         raise InvalidOption(
-            f"The manifest {inventory.folder.manifest_uri} can be read; nothing was changed. "
-            f"`tidelock sink status {definition.name} --verify` compares it with the files.",
+            f"The manifest {inventory.folder.manifest_uri} can be read; nothing was changed.",
+            Advice(
+                f"lake.sink_status({definition.name!r}, verify=True) compares it with the files.",
+                f"`tidelock sink status {definition.name} --verify` compares it with the files.",
+            ),
             sink=definition.name,
         )
     manifest, report = rebuild(inventory, standing)
