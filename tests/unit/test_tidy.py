@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -125,3 +126,19 @@ def test_a_room_lists_the_modules_that_it_has() -> None:
                     ):
                         missing.append(f"{path.relative_to(ROOT)}: {name}")
     assert missing == []
+
+
+def test_import_contracts_speak_of_every_room_of_the_store() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    contracts = {one["name"]: one for one in told["contracts"]}
+    store = ROOT / "src/tidelock/store"
+    parts = {
+        path.relative_to(store).parts[0].removesuffix(".py")
+        for path in SOURCES
+        if store in path.parents
+    }
+    rooms = {f"tidelock.store.{part}" for part in parts - {"__init__"}}
+    below = contracts["Objects are below every other room of the store"]
+    assert set(below["forbidden_modules"]) == rooms - {"tidelock.store.objects"}
+    engineless = contracts["Of the store, its Spark room alone imports PySpark"]
+    assert set(engineless["source_modules"]) == rooms - {"tidelock.store.spark"}
