@@ -24,26 +24,8 @@ if TYPE_CHECKING:
     from tidelock.derive.graph.groups import Unit
     from tidelock.derive.reports import StreamTable
 
-COLUMNS = ["table", "action", "rows in", "rows out", "seconds", "epoch", "commit", "reason"]
 ROWS_SHOWN_MAX = 30
 STATUS_WIDTH_MAX = 40
-
-
-def listed(attempts: Sequence[Attempt]) -> tuple[list[str], list[list[str]]]:
-    """The columns and rows of a listing of attempts."""
-    return COLUMNS, [
-        [
-            one.table,
-            one.action,
-            f"{one.rows_in:,}",
-            f"{one.rows_out:,}",
-            f"{one.seconds:.2f}",
-            str(one.epoch or ""),
-            one.commit or "",
-            one.reason,
-        ]
-        for one in attempts
-    ]
 
 
 def told(attempt: Attempt) -> str:

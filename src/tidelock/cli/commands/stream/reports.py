@@ -32,9 +32,7 @@ def list_(call: Call, branch: BranchOption = "main") -> None:
         found = lake.stream_tables(branch=branch)
     call.output.answer(
         [documents.of_stream(stream) for stream in found],
-        lambda: call.output.listing(
-            list(found.columns), found.cells(), NONE, "tidelock stream show NAME"
-        ),
+        lambda: call.output.listed(found, NONE, "tidelock stream show NAME"),
     )
 
 
@@ -124,9 +122,8 @@ def history(
         found = lake.history(name, limit or None, branch=branch)
     call.output.answer(
         [documents.of_attempt(attempt) for attempt in found],
-        lambda: call.output.listing(
-            list(found.columns),
-            found.cells(),
+        lambda: call.output.listed(
+            found,
             f"{name} was never refreshed: tidelock stream refresh {name}",
         ),
     )
@@ -166,9 +163,8 @@ def groups(call: Call, branch: BranchOption = "main") -> None:
         found = lake.groups(branch=branch)
     call.output.answer(
         [documents.of_group(group) for group in found],
-        lambda: call.output.listing(
-            list(found.columns),
-            found.cells(),
+        lambda: call.output.listed(
+            found,
             "No groups: no two paths from one table meet in a stream table.",
             "tidelock stream groups --json",
         ),

@@ -212,7 +212,7 @@ def refresh(
     that the query gave; rows out are those that were removed from the table and added to it. An
     updated row is one of each.
     """
-    from tidelock.cli.show.refresh_view import RefreshView, listed
+    from tidelock.cli.show.refresh_view import RefreshView
 
     view = RefreshView()
     with call.open(write=True) as lake, view.shown(call.output) as drawn:
@@ -240,8 +240,8 @@ def refresh(
     passed_over = {attempt.action for attempt in found} <= {"none", "skipped"}
     call.output.answer(
         [documents.of_attempt(attempt) for attempt in found],
-        lambda: call.output.listing(
-            *listed(found),
+        lambda: call.output.listed(
+            found,
             f'No stream tables yet: tidelock stream create NAME --query "{QUERY}"',
             f"tidelock stream {'show' if passed_over else 'history'} NAME",
         ),
@@ -254,7 +254,6 @@ def end_by(attempts: Sequence[Attempt], background: Background) -> None:
 
     What was skipped, as it or a member of its group is suspended, was not refreshed either.
     """
-
     failed = [attempt.table for attempt in attempts if attempt.action == "failed"]
     skipped = [attempt.table for attempt in attempts if attempt.action == "skipped"]
     if background.stop.is_set():
