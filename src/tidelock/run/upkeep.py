@@ -159,7 +159,6 @@ class UpkeepMethods(Rooms):
 
     def foreign_commits(self) -> Listing[Foreign]:
         """Commits that others made on the Lance HEAD of mirrored tables."""
-
         states = self._store.branches.head(MAIN).tables.states()
         return list_foreign(self._foreign(mirrored(self._store.objects, states)))
 

@@ -15,7 +15,6 @@ from tidelock.cli.show.merges import show_conflicts, show_merge
 from tidelock.errors import InvalidOption, MergeConflict
 
 if TYPE_CHECKING:
-    from tidelock.errors import MergeConflict
     from tidelock.model.history.merges import Choice
 
 SIDES: tuple[Literal["source", "target", "fail"], ...] = ("source", "target", "fail")
@@ -72,7 +71,6 @@ def merge(
     whatever they are called. What both branches changed, each in its own way, is a conflict: all of
     them are shown, and nothing is published.
     """
-
     choices = read_choices(on_conflict or [])
     # A dry run writes too, and forgets it: rules are compared with rows that are staged.
     with call.open(write=True) as lake, ExitStack() as spinner:
@@ -101,7 +99,6 @@ def merge(
 
 def read_choices(given: list[str]) -> dict[str, Choice]:
     """Sides by table; `*` stands for all tables that are not named."""
-
     found: dict[str, Choice] = {}
     for text in given:
         table, _, side = text.rpartition("=")
@@ -123,7 +120,6 @@ def read_choices(given: list[str]) -> dict[str, Choice]:
 
 def _shown(call: Call, error: MergeConflict) -> MergeConflict:
     """The error without the conflicts, which are shown as a table before it."""
-
     evidence = error.evidence
     show_conflicts(call.output.aside(), evidence["conflicts"], evidence["count"])
     return MergeConflict(

@@ -13,7 +13,6 @@ from tidelock.cli.call import Call, command
 from tidelock.cli.options import BranchOption
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
-from tidelock.cli.show.documents import of_repair
 from tidelock.errors import DeliveryError, InvalidOption
 from tidelock.model.sinks import HOLDS, Feed
 from tidelock.model.time.durations import show_moment
@@ -152,7 +151,6 @@ def add(
 
 def _options(given: list[str]) -> dict[str, Any]:
     """NAME=VALUE, where NAME.KEY=VALUE makes one entry of an option that has several."""
-
     options: dict[str, Any] = {}
     for one in given:
         name, equals, value = one.partition("=")
@@ -188,7 +186,6 @@ def status(
     With --verify it ends with exit code 10 when something that was delivered is gone, or was
     changed by somebody else.
     """
-
     with call.open() as lake:
         found = lake.sink_status(name, verify=verify)
     call.output.answer(documents.of_sink(found), lambda: _show(call, found))
@@ -257,7 +254,6 @@ def deliver(
 
 def end_by(reports: Sequence[DeliveryReport], background: Background) -> None:
     """End with an error when something was not delivered, or when the user interrupted it."""
-
     failed = [report.sink for report in reports if report.is_incomplete]
     if failed:
         raise DeliveryError(
@@ -328,11 +324,10 @@ def repair(call: Call, name: SinkArgument) -> None:
 
     Nothing else at the destination is changed.
     """
-
     with call.open(write=True) as lake:
         found = lake.repair_sink(name)
     call.output.answer(
-        of_repair(found),
+        documents.of_repair(found),
         lambda: call.output.note(
             f"The manifest lists {count(found.files, 'file')} with {count(found.rows, 'row')}."
         ),
@@ -365,7 +360,6 @@ def quarantine(
     ] = None,
 ) -> None:
     """List the chunks that a destination refused; send them again, or give them up."""
-
     if retry and discard:
         raise InvalidOption("Choose one of --retry and --discard.")
     with call.open(write=retry or discard) as lake:

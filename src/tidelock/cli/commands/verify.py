@@ -36,7 +36,6 @@ def verify(
     Reads all that is there, old versions too, and changes nothing. Ends with exit code 7 when
     something is damaged or gone, and names it.
     """
-
     with call.open() as lake, call.output.stepping("verifying") as step:
         report = lake.verify(tables or None, sample=sample, progress=step)
     call.output.answer(documents.of_verification(report), lambda: _show(call, report))

@@ -38,7 +38,7 @@ def filtered(operator: Operator, trees: Iterable[exp.Expr]) -> Operator:
     return Select(operator, passing(operator.output), condition)
 
 
-_OF_MANY_ROWS = AGGREGATES | GENERATORS | RANKING
+OF_MANY_ROWS = AGGREGATES | GENERATORS | RANKING
 INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 

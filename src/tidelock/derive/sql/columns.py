@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from tidelock.derive.algebra.builders import _OF_MANY_ROWS, passing, type_of
+from tidelock.derive.algebra.builders import OF_MANY_ROWS, passing, type_of
 from tidelock.derive.algebra.operators import Named, Operator, Select
 from tidelock.derive.sql.scopes import Planning
 from tidelock.model.sql.predicates import has_query
@@ -31,7 +31,7 @@ def check_scalar(planning: Planning, tree: exp.Expr, *inputs: Operator) -> None:
     """As `check_local`, and the expression is one of a single row."""
     check_local(planning, tree, *inputs)
     for node in outside_queries(tree):
-        if isinstance(node, exp.Anonymous) and function_name(node) in _OF_MANY_ROWS:
+        if isinstance(node, exp.Anonymous) and function_name(node) in OF_MANY_ROWS:
             planning.refuse(node, "the function is used in a place where one row is looked at")
 
 

@@ -73,7 +73,6 @@ class Load:
             return self._stage_rows(transaction, progress)
         with ExitStack() as stack:
             kept = replace(self, files=tuple(_kept(file, stack) for file in self.files))
-
             table = transaction.table(self.table)
             for column in new_columns(kept.files, table.schema, table.name):
                 transaction.alter_table(self.table, AddColumn(column))

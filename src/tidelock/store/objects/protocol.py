@@ -83,7 +83,7 @@ def failure(
 ) -> StoreError:
     sentence, advice = _WORDS[kind]
     told = sentence.format(uri=uri, operation=operation, key=key, cause=cause.rstrip("."))
-    if cause.startswith(_NO_BUCKET):
+    if cause.startswith(NO_BUCKET):
         advice = "Create the bucket, or correct its name."
     elif kind is StoreUnavailable and operation in _WRITES and sent:
         told += " It may or may not have been applied."
@@ -94,7 +94,7 @@ def failure(
 
 
 _WRITES = ("put", "put_new", "delete")
-_NO_BUCKET = "there is no such bucket"
+NO_BUCKET = "there is no such bucket"
 _WORDS: dict[type[StoreError], tuple[str, str]] = {
     ObjectMissing: (
         "There is no object {key!r} in the store at {uri}.",

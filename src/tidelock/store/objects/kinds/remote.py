@@ -27,7 +27,7 @@ from tidelock.errors import (
     StoreUnavailable,
 )
 from tidelock.store.objects.kinds.keys import check_key
-from tidelock.store.objects.protocol import _NO_BUCKET, PIECE_BYTES, ObjectInfo, failure
+from tidelock.store.objects.protocol import NO_BUCKET, PIECE_BYTES, ObjectInfo, failure
 
 Store: TypeAlias = S3Store | MemoryStore
 
@@ -207,7 +207,7 @@ class ObstoreObjects:
         status, cause = _understand(str(error))
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         if "NoSuchBucket" in cause:
-            cause = f"{_NO_BUCKET} ({cause})"
+            cause = f"{NO_BUCKET} ({cause})"
         elif isinstance(error, FileNotFoundError) and operation == "get":
             raise failure(ObjectMissing, self.uri, operation, key, "not found") from error
         elif denied or status in ("401", "403"):  # a list that is refused is a general error
