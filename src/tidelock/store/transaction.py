@@ -329,11 +329,12 @@ class Transaction(SqlMethods):
             declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
             return self._tables.create(name, declared, stream)
 
-    def drop_kept(self, name: str) -> None:
-        """Drop a table that create_kept made."""
+    def drop_kept(self, table: str | TableState) -> None:
+        """Drop a table that create_kept made; or, by its state, any that the transaction began
+        with, though another may have taken its name by now."""
         with self._lock:
             self._begins()
-            self._tables.drop(self._tables.stage(name))
+            self._tables.drop_kept(table)
 
     def defaults(self, name: str) -> Defaults:
         """What rows of a table get in this transaction that do not name a column."""

@@ -299,3 +299,28 @@ def test_what_is_suspended_stays_as_it_is_and_the_merge_says_so(lake: Lake) -> N
     lake.resume("sums")
     lake.refresh()
     assert agrees(lake)
+
+
+def test_a_table_may_take_the_place_of_a_stream_table_and_the_other_way_round(lake: Lake) -> None:
+    lake.drop_stream_table("named", branch="dev")
+    lake.execute("CREATE TABLE named (i INT); INSERT INTO named VALUES (1)", branch="dev")
+    lake.execute("DROP TABLE other", branch="dev")
+    lake.create_stream_table("other", "SELECT count(*) AS n FROM a", branch="dev")
+    on(lake, "main", lambda tx: tx.create_table("elsewhere", "id INT"))
+    lake.merge("dev", refresh=True)
+    assert rows(lake, "named") == [(1,)]
+    assert rows(lake, "other") == [(6,)]
+    assert {one.name for one in lake.stream_tables()} == {"sums", "large", "other"}
+
+
+@pytest.mark.parametrize("stream_on", ["main", "dev"])
+def test_a_table_and_a_stream_table_of_one_name_are_a_conflict_that_no_side_settles(
+    lake: Lake, stream_on: str
+) -> None:
+    table_on = "dev" if stream_on == "main" else "main"
+    lake.create_stream_table("n", "SELECT count(*) AS n FROM a", branch=stream_on)
+    lake.create_table("n", "id INT", branch=table_on)
+    for side in ("fail", "source", "target"):
+        (found,) = conflicts(lake, on_conflict=side)
+        assert found.table == "n"
+        assert "rename or drop one of them" in found.why

@@ -117,6 +117,7 @@ class Merging:
             options.resolutions,
             options.units,
             options.describe,
+            leaving={one.id for one in plan.tables if one.step == "drop"},
         ).run()
         self.outcome = _outcome(plan, streams)
         if self.outcome == "up to date":
@@ -223,7 +224,7 @@ class Merging:
             case "drop":
                 assert plan.target is not None
                 if self._transaction is not None:
-                    self._transaction.drop_kept(plan.target.name)
+                    self._transaction.drop_kept(plan.target)
                 return TableMerge(plan.name, "dropped", deleted=plan.target.rows)
             case "rows":
                 return self._merge_rows(plan)

@@ -33,6 +33,12 @@ from tidelock.model.names import fold, is_hidden
 from tidelock.store.kinship.bases import Tip
 
 Step = Literal["keep", "adopt", "rows", "create", "drop"]
+
+TWO_OF_ONE_NAME = "two tables would have this name, one from each side"
+STREAM_AND_TABLE = (
+    "a table and a stream table would have this name, one from each side; rename or drop one of "
+    "them"
+)
 T = TypeVar("T")
 
 
@@ -220,7 +226,7 @@ class Planner:
         names: dict[str, tuple[str, bool]] = {}
         """By folded name: the id, and whether the name comes from the source."""
         for state in self._target.tables.states():
-            if state.id not in planned:
+            if state.id not in planned and not self._is_dropped_stream(state):
                 names[fold(state.name)] = (state.id, False)
         for one in list(self.plan.tables):
             if one.step == "drop":
@@ -232,18 +238,29 @@ class Planner:
                 continue
             self._settle_name(planned, one, known, fresh)
 
+    def _is_dropped_stream(self, state: TableState) -> bool:
+        """Whether a stream table of the target leaves with the merge (stream_plan.py): the source
+        has dropped it, and the target has not given it another definition since."""
+        if state.stream is None or any(one.id == state.id for one in self._source.tables.states()):
+            return False
+        bases = (one for base in self._bases for one in base.tables.states() if one.id == state.id)
+        return any(one.stream and one.stream.definition == state.stream.definition for one in bases)
+
     def _settle_name(
         self, planned: dict[str, TablePlan], one: TablePlan, known: tuple[str, bool], fresh: bool
     ) -> None:
         kind: ConflictKind = "created table" if one.step == "create" else "name"
         other = self._target.tables.find(one.name)
-        chosen = self._refuse(
-            one.name,
-            kind,
-            "two tables would have this name, one from each side",
+        told = (
             None if one.source is None else _told(one.source),
             None if other is None else _told(other),
         )
+        if other is not None and other.stream is not None and other.id == known[0]:
+            self.plan.conflicts.append(
+                Conflict(one.name, kind, None, None, *told, (), STREAM_AND_TABLE)
+            )
+            return
+        chosen = self._refuse(one.name, kind, TWO_OF_ONE_NAME, *told)
         if chosen is None:
             return
         gone = one

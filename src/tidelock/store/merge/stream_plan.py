@@ -25,7 +25,7 @@ from tidelock.model.history.conflicts import Conflict, Values
 from tidelock.model.history.merges import Resolutions, Side
 from tidelock.model.names import fold, kept_for
 from tidelock.store.kinship.bases import Tip
-from tidelock.store.merge.plan import decide
+from tidelock.store.merge.plan import STREAM_AND_TABLE, TWO_OF_ONE_NAME, decide
 
 StreamStep = Literal["adopt", "define", "create", "drop", "keep"]
 Units = Callable[[Tables], Iterable[Sequence[str]]]
@@ -75,9 +75,10 @@ class StreamPlanner:
         resolutions: Resolutions,
         units: Units,
         describe: Describe,
+        leaving: Collection[str] = (),
     ) -> None:
         """`origins` are those of merged tables, None where rows are merged; what is not there is
-        as the target has it."""
+        as the target has it. `leaving` are the ids of tables that the target will not have."""
         self._source = source
         self._target = target
         self._here = _streams(source)
@@ -88,6 +89,7 @@ class StreamPlanner:
         self._resolutions = resolutions
         self._units = units
         self._describe = describe
+        self._leaving = frozenset(leaving)
         self._found = StreamPlans()
         self._source_states = {one.id: one for one in source.tables.states()}
         self._target_states = {one.id: one for one in target.tables.states()}
@@ -188,7 +190,7 @@ class StreamPlanner:
 
     def _without_same_names(self, plans: list[StreamPlan]) -> list[StreamPlan]:
         """The plans without stream tables that would have the name of another table."""
-        gone = {one.state.id for one in plans if one.step == "drop"}
+        gone = self._leaving.union(one.state.id for one in plans if one.step == "drop")
         found = list(plans)
         for one in plans:
             if one.step != "create":
@@ -198,10 +200,11 @@ class StreamPlanner:
                 continue
             # What both made alike is there already.
             side: Side | None = "target"
-            if other.stream is None or self._says(one.state) != self._says(other):
-                why = "two tables would have this name, one from each side"
-                side = self._refuse(one.state.name, one.source, other, why)
-            if side != "source" or other.stream is None:
+            if other.stream is None:
+                self._conflict(one.state.name, one.source, other, STREAM_AND_TABLE)
+            elif self._says(one.state) != self._says(other):
+                side = self._refuse(one.state.name, one.source, other, TWO_OF_ONE_NAME)
+            if side != "source":
                 found.remove(one)
                 continue
             there = next(plan for plan in found if plan.state.id == other.id)
@@ -217,6 +220,12 @@ class StreamPlanner:
         if resolution != "fail":
             self._found.resolved[table] = self._found.resolved.get(table, 0) + 1
             return resolution
+        self._conflict(table, source, target, why)
+        return None
+
+    def _conflict(
+        self, table: str, source: TableState | None, target: TableState | None, why: str
+    ) -> None:
         told = [
             None if one is None or one.stream is None else self._says(one)
             for one in (source, target)
@@ -224,7 +233,6 @@ class StreamPlanner:
         self._found.conflicts.append(
             Conflict(table, "stream table", None, None, told[0], told[1], (), why)
         )
-        return None
 
     # Results
 

@@ -60,7 +60,7 @@ class TakenStreams:
                 self._declare(plan)
             case "drop":
                 assert plan.target is not None
-                self._transaction.drop_kept(plan.target.name)
+                self._transaction.drop_kept(plan.target)
                 self._replace_kept(plan.target.id, drop=True)
 
     def _take(self, plan: StreamPlan) -> None:
@@ -153,7 +153,7 @@ class TakenStreams:
         here = [] if drop else kept_tables(self._source, owner)
         for state in there.values():
             if state.id not in {one.id for one in here}:
-                self._transaction.drop_kept(state.name)
+                self._transaction.drop_kept(state)
         for state in here:
             target = there.get(state.id)
             if target is not None and (self._source.origin(state) == self._target.origin(target)):

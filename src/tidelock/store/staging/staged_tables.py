@@ -125,6 +125,17 @@ class StagedTables:
             staged.name = staged.state.name
             staged.dropped = True
 
+    def drop_kept(self, table: str | TableState) -> None:
+        """Drop the table of a name; or one of the snapshot, whichever goes by its name now."""
+        if isinstance(table, str):
+            self.drop(self.stage(table))
+            return
+        staged = self._staged.get(table.id)
+        if staged is None:
+            staged = self._staged[table.id] = StagedTable(self._files, table)
+            self._by_name.setdefault(fold(table.name), staged)
+        self.drop(staged)
+
     def rename(self, staged: StagedTable, name: str) -> None:
         """Give a table another name."""
         if fold(name) != fold(staged.name):

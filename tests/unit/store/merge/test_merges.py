@@ -233,6 +233,56 @@ def test_two_tables_of_one_name_are_a_conflict() -> None:
     assert (found.table, found.kind) == ("n", "created table")
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_of_two_tables_of_one_name_the_chosen_one_is_there_with_its_rows(side: Any) -> None:
+    lake = graph()
+
+    def create(number: int) -> Any:
+        def work(tx: Any) -> None:
+            tx.create_table("n", "id INT", key="id")
+            tx.append("n", [{"id": number}])
+
+        return work
+
+    part(lake, create(1), create(2))
+    lake.merge("dev", on_conflict=side)
+    assert rows(lake, "n") == [{"id": 1 if side == "source" else 2}]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_of_a_renamed_table_and_one_that_has_its_new_name_the_chosen_one_is_there(
+    side: Any,
+) -> None:
+    lake = graph()
+    part(
+        lake,
+        lambda tx: tx.rename_table("people", "persons"),
+        lambda tx: tx.create_table("persons", "other INT"),
+    )
+    (found,) = conflicts(lake)
+    assert (found.table, found.kind) == ("persons", "name")
+    lake.merge("dev", on_conflict=side)
+    assert len(rows(lake, "persons")) == (5 if side == "source" else 0)
+
+
+@pytest.mark.parametrize(("left", "kept"), [("people", "knows"), ("knows", "people")])
+def test_a_table_that_took_the_name_of_a_dropped_one_is_there_after_a_merge(
+    left: str, kept: str
+) -> None:
+    lake = graph()
+    on(lake, "main", edge(1, 2))
+
+    def work(tx: Any) -> None:
+        tx.drop_table(left)
+        tx.rename_table(kept, left)
+
+    wanted = rows(lake, kept)
+    part(lake, work, lambda tx: tx.create_table("n", "id INT"))
+    lake.merge("dev")
+    assert {one.name for one in lake.tables()} == {left, "n"}
+    assert rows(lake, left) == wanted
+
+
 # Conflicts and how they are resolved
 
 
