@@ -47,6 +47,7 @@ from tidelock.derive.sql.subqueries.subqueries import answer, keep
 from tidelock.derive.sql.view import Obstacle, View
 from tidelock.errors import BrokenInvariant, ColumnNotFound, InvalidExpression, TidelockError
 from tidelock.model.schema.schema import TableSchema
+from tidelock.model.sql.calls import is_moment_in_words
 from tidelock.model.sql.functions import CLOCK, THE_TIME, why_refused
 from tidelock.model.sql.reads import find_reads
 from tidelock.model.sql.tables import is_named, tables_in
@@ -255,3 +256,6 @@ def _obstacles(planning: Planning, tree: exp.Expr) -> Iterator[Obstacle]:
         reason = why_refused(function_name(call), len(call.expressions))
         if reason is not None:
             yield planning.obstacle(call, reason)
+    for node in tree.find_all(exp.Cast, exp.Anonymous):
+        if is_moment_in_words(node):
+            yield planning.obstacle(node, THE_TIME)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tidelock.errors import InvalidSchema
 from tidelock.model.names import fold
 from tidelock.model.schema.schema import TableSchema
-from tidelock.model.sql.calls import calls_in, depends_on
+from tidelock.model.sql.calls import calls_in, depends_on, moment_in
 from tidelock.model.sql.expressions import parse_filter
 from tidelock.model.sql.trees import without_table
 
@@ -21,14 +21,10 @@ def row_condition(sql: str, schema: TableSchema, table: str) -> tuple[str, tuple
     for called in calls_in(sql, schema.names):
         reason = depends_on(called)
         if reason is not None:
-            raise InvalidSchema(
-                f"{sql!r} cannot be a rule of table {table!r}: the answer of {called}() depends on "
-                f"{reason}, and a rule holds of a row for good. Compare columns of the row, with "
-                "each other or with constants.",
-                table=table,
-                condition=sql,
-                function=called,
-            )
+            raise _unsettled(sql, table, f"{called}()", reason, function=called)
+    moment = moment_in(sql)
+    if moment is not None:
+        raise _unsettled(sql, table, moment, "the time")
     bare = without_table(sql, table)
     if bare != sql and any(fold(name) == fold(table) for name in schema.names):
         raise InvalidSchema(
@@ -38,3 +34,14 @@ def row_condition(sql: str, schema: TableSchema, table: str) -> tuple[str, tuple
             condition=sql,
         )
     return bare, columns
+
+
+def _unsettled(sql: str, table: str, part: str, reason: str, **evidence: object) -> InvalidSchema:
+    return InvalidSchema(
+        f"{sql!r} cannot be a rule of table {table!r}: the answer of {part} depends on {reason}, "
+        "and a rule holds of a row for good. Compare columns of the row, with each other or with "
+        "constants.",
+        table=table,
+        condition=sql,
+        **evidence,
+    )

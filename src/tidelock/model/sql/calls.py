@@ -6,13 +6,20 @@ is computed once for many rows: both have to know what an answer depends on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from sqlglot import exp
 
 from tidelock.model.names import fold
 from tidelock.model.sql.functions import CLOCK, RANDOM, SURROUNDINGS, is_built_in
-from tidelock.model.sql.trees import expression, function_name, outside_queries
+from tidelock.model.sql.trees import expression, function_name, outside_queries, text_of
+
+_MOMENTS = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_TO_MOMENTS = frozenset(
+    {"date", "timestamp", "to_date", "to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz"}
+)
+_OF_MOMENTS = (exp.DType.DATE, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPNTZ)
 
 STOPPING = frozenset({"assert_true", "raise_error"})
 
@@ -30,6 +37,34 @@ def calls_in(sql: str, columns: Iterable[str] = ()) -> tuple[str, ...]:
             if name in CLOCK | SURROUNDINGS and fold(name) not in known:
                 found.setdefault(name)
     return tuple(found)
+
+
+def is_moment_in_words(node: exp.Expr) -> bool:
+    """Whether it is DATE 'today', CAST('now' AS TIMESTAMP) and the like, for which Spark puts the
+    moment at which it reads them."""
+    if isinstance(node, exp.Anonymous):
+        known = function_name(node) in _TO_MOMENTS and len(node.expressions) == 1
+        text = node.expressions[0] if known else None
+    elif isinstance(node, exp.Cast) and node.to.this in _OF_MOMENTS:
+        text = node.this
+    else:
+        return False
+    return isinstance(text, exp.Literal) and text.is_string and bool(_MOMENTS.match(text.name))
+
+
+def _is_moment_of_nothing(node: exp.Expr) -> bool:
+    """Whether it is unix_timestamp(), which with an argument tells of that."""
+    if not isinstance(node, exp.Anonymous):
+        return False
+    return function_name(node) == "unix_timestamp" and not node.expressions
+
+
+def moment_in(sql: str) -> str | None:
+    """The first part of an expression that tells the time without a function of the clock."""
+    for node in outside_queries(expression(sql)):
+        if is_moment_in_words(node) or _is_moment_of_nothing(node):
+            return text_of(node)
+    return None
 
 
 def depends_on(function: str) -> str | None:
