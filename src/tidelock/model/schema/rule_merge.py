@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tidelock.errors import InvalidSchema
 from tidelock.model.history.merges import Side
 from tidelock.model.names import fold
 from tidelock.model.schema.column_merge import Decisions, MergedColumn
+from tidelock.model.schema.declared import DeclaredRule
+from tidelock.model.schema.rule_text import rule_text
 from tidelock.model.schema.rules import Rule
 from tidelock.model.schema.schema import TableSchema, check_rule
 from tidelock.model.sql.trees import rename_column
@@ -55,6 +58,7 @@ def merged_rules(
     ]
     mine = read(source, lambda one: one.source)
     other = read(target, lambda one: one.target)
+    labels = [one.column.name for one in columns]
     names = {fold(rule.name): rule.name for rule in (*target.rules, *source.rules)}
     found = []
     for folded, name in names.items():
@@ -63,10 +67,29 @@ def merged_rules(
         if not any(folded in one for one in known):
             _refuse_lost(source.rule(name), here, source, columns, "source", decisions)
             _refuse_lost(target.rule(name), there, target, columns, "target", decisions)
-        kept = decisions.take(values or [None], here, there, f"the rule {name!r}")
+        tell = partial(_told, labels=labels)
+        kept = decisions.take(values or [None], here, there, f"the rule {name!r}", tell=tell)
         if kept is not None and _fits(kept, columns, decisions):
             found.append(kept)
     return tuple(found)
+
+
+def _told(rule: Rule | None, labels: Sequence[str]) -> str:
+    """A rule as DDL says it, but for a table that it refers to, which is told by its id."""
+    if rule is None:
+        return "dropped"
+    names = tuple(labels[place] for place in rule.columns)
+    said = DeclaredRule(
+        rule.kind,
+        rule.name,
+        names,
+        rule.condition,
+        rule.table or None,
+        on_delete=rule.on_delete,
+        least=rule.least,
+        most=rule.most,
+    )
+    return rule_text(said, named=False)
 
 
 def _refuse_lost(

@@ -356,7 +356,8 @@ class Merging:
             kind: ConflictKind = "dropped table" if column is None else "schema"
             columns = () if column is None else (str(column),)
             table = str(error.evidence["table"])
-            self.conflicts.add(Conflict(table, kind, columns=columns, why=error.message))
+            why = error.message.rstrip(".")
+            self.conflicts.add(Conflict(table, kind, columns=columns, why=why))
 
     def _columns(self) -> dict[str, dict[int, int]]:
         """The columns of the source by their ids, with those at the target where they differ."""

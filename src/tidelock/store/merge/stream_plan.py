@@ -107,7 +107,7 @@ class StreamPlanner:
             except InputError as error:
                 # What each side defined is right by itself, and a circle together.
                 self._found.conflicts.append(
-                    Conflict(_first_changed(plans), "stream table", why=error.message)
+                    Conflict(_first_changed(plans), "stream table", why=error.message.rstrip("."))
                 )
         elif plans:
             plans = [self._result(one, set(), {}) for one in plans]

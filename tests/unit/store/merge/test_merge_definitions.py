@@ -79,6 +79,30 @@ def test_one_definition_changed_otherwise_on_each_side_is_a_conflict(
 
 
 @pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (
+            "CHECK (a < 10)",
+            "UNIQUE (a, b) WHERE (a > 0)",
+            "CHECK (a < 10) at the source, UNIQUE (a, b) WHERE (a > 0) at the target",
+        ),
+        (
+            "CARDINALITY (b) AT MOST 3",
+            "CARDINALITY (b) AT LEAST 1",
+            "CARDINALITY (b) BETWEEN 0 AND 3 at the source, "
+            "CARDINALITY (b) AT LEAST 1 at the target",
+        ),
+    ],
+)
+def test_rules_of_one_name_that_differ_are_told_as_they_are_declared(
+    source: str, target: str, said: str
+) -> None:
+    with parted([f"ADD CONSTRAINT c {source}"], [f"ADD CONSTRAINT c {target}"]) as lake:
+        (found,) = conflicts(lake)
+        assert found.why == f"the rule 'c': {said}"
+
+
+@pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
         (
