@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidelock.errors import BrokenInvariant, OutcomeUnknown, StoreError, TransactionClosed
+from tidelock.errors import (
+    BrokenInvariant,
+    InputError,
+    OutcomeUnknown,
+    StoreError,
+    TransactionClosed,
+)
 from tidelock.model.history.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
@@ -484,7 +490,12 @@ class Transaction(SqlMethods):
         # What came after it may be its own commit, if others know its operation id.
         head = self._head if self._claimed else self._store.log.newer_of(self._head)
         line = Line.up_to(self._store.log, head)
-        self._rules.check_ahead(self._tables, line, self.operation_id)
+        try:
+            self._rules.check_ahead(self._tables, line, self.operation_id)
+        except InputError:
+            if self._reads is not None:
+                self.rebase(line)  # Tells first if what was read changed: then trying again helps.
+            raise
 
     def _names(self) -> tuple[str, ...]:
         intent = () if self._intent is None else (self._intent.key,)
@@ -535,14 +546,9 @@ class Transaction(SqlMethods):
 
     def _evolved(self, staged: StagedTable, data: Any) -> Any:
         """Add columns that the data has and the table does not; the data, to be read then."""
-        from tidelock.model.ddl.alter import Action
-        from tidelock.store.rows.new_columns import new_columns
-        from tidelock.store.staging.declare import act
+        from tidelock.store.staging.declare import add_columns_of
 
-        columns, data = new_columns(data, staged.schema, staged.name)
-        for column in columns:
-            act(self._tables, staged, Action(AddColumn(column)), self._view)
-        return data
+        return add_columns_of(self._tables, staged, data, self._view)
 
     def _read(self, data: Any, staged: StagedTable) -> Input:
         # Asked only where it matters: a session on a server answers over the network.

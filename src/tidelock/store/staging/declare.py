@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from tidelock.errors import InvalidSchema
 from tidelock.model.ddl.alter import Action, RenameTable, parse_actions
@@ -23,6 +24,7 @@ from tidelock.model.schema.alterations import (
     SetKey,
 )
 from tidelock.model.schema.declared import DeclaredTable
+from tidelock.store.rows.new_columns import new_columns
 from tidelock.store.staging.alter import View, alter
 from tidelock.store.staging.staged_table import StagedTable
 from tidelock.store.staging.staged_tables import StagedTables
@@ -90,6 +92,14 @@ def create(tables: StagedTables, declared: DeclaredTable, view: View) -> StagedT
     for rule in declared.rules:
         alter(tables, staged, AddRule(rule), view)
     return staged
+
+
+def add_columns_of(tables: StagedTables, staged: StagedTable, data: Any, view: View) -> Any:
+    """Stage the columns that data has and the table does not; the data, to be read then."""
+    columns, data = new_columns(data, staged.schema, staged.name)
+    for column in columns:
+        act(tables, staged, Action(AddColumn(column)), view)
+    return data
 
 
 def act(tables: StagedTables, staged: StagedTable, action: Action, view: View) -> None:

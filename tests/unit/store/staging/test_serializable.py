@@ -380,3 +380,51 @@ def test_what_a_dead_writer_read_is_not_taken_for_unchanged(tmp_path: Path, read
     with tidelock.open(uri) as lake:
         assert lake.recoveries()[0].outcome == ("discarded" if read else "rolled_forward")
         assert lake.table("notes").count() == (0 if read else 1)
+
+
+BROKEN: dict[str, tuple[Act, Act, Act]] = {
+    "a key": (
+        lambda tx: tx.table("keyed").count("id = 9"),
+        lambda tx: tx.append("keyed", numbers((9, 1))),
+        lambda tx: tx.append("keyed", numbers((9, 2))),
+    ),
+    "a unique value": (
+        lambda tx: tx.table("keyed").count("v = 99"),
+        lambda tx: tx.append("keyed", numbers((8, 99))),
+        lambda tx: tx.append("keyed", numbers((9, 99))),
+    ),
+    "a reference": (
+        lambda tx: tx.table("keyed").count("id = 2"),
+        lambda tx: tx.append("notes", numbers((2, 1))),
+        lambda tx: tx.delete("keyed", "id = 2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_rule_that_breaks_because_what_was_read_changed_is_a_conflict_to_be_tried_again(
+    lake: Lake, rule: str
+) -> None:
+    lake.alter_table("keyed", "ADD UNIQUE (v)")
+    lake.alter_table("notes", "ADD FOREIGN KEY (id) REFERENCES keyed")
+    look, act, rival = BROKEN[rule]
+    tx = lake.transaction(isolation="serializable")
+    look(tx)
+    act(tx)
+    commit(lake, rival)
+    with pytest.raises(errors.CommitConflict, match="serializable"):
+        tx.publish()
+
+
+def test_run_counts_on_where_another_took_the_number_first(lake: Lake) -> None:
+    lake.alter_table("keyed", "ADD UNIQUE (v)")
+    rivals = [7]
+
+    def number(tx: Transaction) -> None:
+        highest = max(tx.table("keyed").to_arrow()["id"].to_pylist())
+        tx.append("keyed", numbers((highest + 1, 500)))
+        if rivals:
+            commit(lake, lambda other: other.append("keyed", numbers((rivals.pop(), 400))))
+
+    lake.run(number, isolation="serializable")
+    assert sorted(lake.table("keyed").to_arrow()["id"].to_pylist())[-2:] == [7, 8]
