@@ -307,7 +307,11 @@ def test_a_table_may_take_the_place_of_a_stream_table_and_the_other_way_round(la
     lake.execute("DROP TABLE other", branch="dev")
     lake.create_stream_table("other", "SELECT count(*) AS n FROM a", branch="dev")
     on(lake, "main", lambda tx: tx.create_table("elsewhere", "id INT"))
-    lake.merge("dev", refresh=True)
+    merge = lake.merge("dev", refresh=True)
+    told = sorted(
+        (one.table, one.action) for one in merge.tables if one.table in ("named", "other")
+    )
+    assert told == [(name, what) for name in ("named", "other") for what in ("created", "dropped")]
     assert rows(lake, "named") == [(1,)]
     assert rows(lake, "other") == [(6,)]
     assert {one.name for one in lake.stream_tables()} == {"sums", "large", "other"}

@@ -85,11 +85,14 @@ def _reads_any(streams: list[Stream], done: Mapping[str, str]) -> bool:
 
 def _reported(report: Merge, done: Mapping[str, str], held_back: Mapping[str, str]) -> Merge:
     """The report with what became of stream tables."""
-    found = {one.table: one for one in report.tables}
+    # What leaves may have the name of what comes.
+    gone = [one for one in report.tables if one.action == "dropped"]
+    found = {one.table: one for one in report.tables if one.action != "dropped"}
     for name, why in done.items():
         known = found.get(name, TableMerge(name, "stale"))
         action: TableAction = "refreshed" if known.action == "stale" else known.action
         found[name] = replace(known, action=action, why=why)
     for name, why in held_back.items():
         found[name] = replace(found.get(name, TableMerge(name, "stale")), why=why)
-    return replace(report, tables=tuple(sorted(found.values(), key=lambda one: one.table)))
+    told = sorted([*gone, *found.values()], key=lambda one: one.table)
+    return replace(report, tables=tuple(told))
