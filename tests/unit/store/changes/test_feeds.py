@@ -216,3 +216,41 @@ def test_rows_that_go_and_come_within_a_commit_cancel_out_one_by_one() -> None:
             (2.0, [2], 1),
         ]
     assert without_pairs([]) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_changes_lead_from_one_state_of_a_name_to_another_whoever_took_it_over(
+    lake: Lake, late: bool
+) -> None:
+    """Tables that are renamed onto a name that was dropped, crosswise, and back."""
+    lake.create_table("other", NUMBERS_DDL)
+    add(lake, 1, 2)
+    add(lake, 3, table="other")
+    if late:
+        lake.execute("DROP TABLE t; ALTER TABLE other RENAME TO t")
+        lake.create_table("other", NUMBERS_DDL)
+        add(lake, 4)
+    lake.execute(
+        "ALTER TABLE t RENAME TO u; ALTER TABLE other RENAME TO t; ALTER TABLE u RENAME TO other"
+    )
+    add(lake, 5)
+    lake.execute("DROP TABLE other; ALTER TABLE t RENAME TO other")
+    add(lake, 6, table="other")
+    newest = lake.snapshot().version
+    known = {
+        (name, version): Counter(ids(lake, name, version))
+        for version in range(newest + 1)
+        for name in ("t", "other")
+        if any(one.name == name for one in lake.snapshot(version=version).tables())
+    }
+    for name, since in known:
+        for until in range(since + 1, newest + 1):
+            told = Counter(known[name, since])
+            for row in lake.changes(name, since, until).read_all().to_pylist():
+                told[row["id"]] += row["_weight"]
+            assert +told == known.get((name, until), Counter())
+            assert not -told
+
+
+def ids(lake: Lake, name: str, version: int) -> list[int]:
+    return lake.snapshot(version=version).table(name).to_arrow()["id"].to_pylist()
