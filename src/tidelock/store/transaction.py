@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from tidelock.errors import (
     BrokenInvariant,
@@ -29,10 +28,8 @@ from tidelock.errors import (
 from tidelock.model.history.commit import BranchRef, Commit, TableChange, Tables, TableState
 from tidelock.model.isolation import Isolation
 from tidelock.model.names import check_table_name
-from tidelock.model.schema.alterations import AddColumn
-from tidelock.model.schema.schema import Column, TableSchema
-from tidelock.model.streams import StreamState
 from tidelock.model.time.zones import UTC
+from tidelock.store.kept_methods import KeptMethods
 from tidelock.store.leases.intents import HeldIntent, Intent
 from tidelock.store.leases.leases import Footing, owner_name
 from tidelock.store.log.line import Line
@@ -72,7 +69,7 @@ class _Shown:
         self.transaction = transaction
 
 
-class Transaction(SqlMethods):
+class Transaction(SqlMethods, KeptMethods):
     """Use it as a context manager: leaving the block commits, an exception undoes everything."""
 
     def __init__(
@@ -321,26 +318,6 @@ class Transaction(SqlMethods):
             if given.streaming:
                 self._announce()
             writes.overwrite(staged, given)
-
-    def stage(self, name: str) -> StagedTable:
-        """A table with what is staged on it, for a refresh of stream tables."""
-        with self._lock:
-            self._begins()
-            return self._tables.stage(name)
-
-    def create_kept(self, name: str, schema: pa.Schema, stream: StreamState | None) -> StagedTable:
-        """Create a table that is kept up to date: a stream table, or an internal one."""
-        with self._lock:
-            self._begins()
-            declared = TableSchema(tuple(Column(f.name, f.type, f.nullable) for f in schema))
-            return self._tables.create(name, declared, stream)
-
-    def drop_kept(self, table: str | TableState) -> None:
-        """Drop a table that create_kept made; or, by its state, any that the transaction began
-        with, though another may have taken its name by now."""
-        with self._lock:
-            self._begins()
-            self._tables.drop_kept(table)
 
     def defaults(self, name: str) -> Defaults:
         """What rows of a table get in this transaction that do not name a column."""
