@@ -38,6 +38,8 @@ TidelockError
   |   + DefinitionBroken       an input changed so that a stream table's query no longer holds
   |   + SinkNotFound
   |   + SinkExists
+  |   + SourceNotFound
+  |   + SourceExists
   + ConflictError              somebody else was first; refresh and retry
   |   + CommitConflict
   |   + PlanOutdated           a plan of schemas was made for others than there are by now
@@ -46,6 +48,8 @@ TidelockError
   |   + LeaseLost
   |   + ForeignCommit          another writer moved a mirrored table's Lance HEAD
   |   + SinkBusy               somebody else is delivering to this sink
+  |   + SourceBusy             somebody else is reading this source
+  |   + SourceMoved            somebody else has read the source further
   + OutcomeUnknown             the commit may or may not exist; look it up by its operation id
   + StoreError                 the object store did not do what was asked; back off
   |   + ObjectMissing
@@ -64,6 +68,10 @@ TidelockError
   |   + EngineMismatch         a stream table was made on an engine that has other types
   |   + QueryFailed
   + RefreshFailed              some stream tables could not be refreshed; what could, was
+  + SourceError                a source could not be read
+  |   + SourceUnavailable      it does not answer, or the connection was lost; it is tried again
+  |   + SourceDenied           a permission is missing
+  |   + SourceStopped          it cannot go on by itself: what was to be read is gone, or is not what it was
   + DeliveryError              a sink could not deliver
   |   + SinkStopped            it cannot tell how far it has come, or what it follows is gone
   |   + SinkLapsed             what it had still to deliver was removed
@@ -326,6 +334,14 @@ class SinkExists(InputError):
     condition = "SINK_EXISTS"
 
 
+class SourceNotFound(InputError):
+    condition = "SOURCE_NOT_FOUND"
+
+
+class SourceExists(InputError):
+    condition = "SOURCE_EXISTS"
+
+
 class ConflictError(TidelockError):
     condition = "CONFLICT"
     action = Action.REFRESH_AND_RETRY
@@ -379,6 +395,18 @@ class SinkBusy(ConflictError):
     """Evidence: sink, owner, since and until: when its lease runs out if it is gone."""
 
     condition = "SINK_BUSY"
+
+
+class SourceBusy(ConflictError):
+    """Evidence: source, owner, since and until: when its lease runs out if it is gone."""
+
+    condition = "SOURCE_BUSY"
+
+
+class SourceMoved(ConflictError):
+    """Evidence: expected and actual positions, operation_id."""
+
+    condition = "SOURCE_MOVED"
 
 
 class OutcomeUnknown(TidelockError):
@@ -470,6 +498,29 @@ class RefreshFailed(TidelockError):
 
     condition = "REFRESH_FAILED"
     action = Action.BACK_OFF
+
+
+class SourceError(TidelockError):
+    """Evidence: source, and what else is known."""
+
+    condition = "SOURCE_ERROR"
+    action = Action.BACK_OFF
+
+
+class SourceUnavailable(SourceError):
+    condition = "SOURCE_UNAVAILABLE"
+
+
+class SourceDenied(SourceError):
+    condition = "SOURCE_DENIED"
+    action = Action.NEVER_RETRY
+
+
+class SourceStopped(SourceError):
+    """Evidence: source, state (a word for what happened), reason."""
+
+    condition = "SOURCE_STOPPED"
+    action = Action.NEVER_RETRY
 
 
 class DeliveryError(TidelockError):

@@ -48,11 +48,13 @@ class TableState:
     origin: str = ""
     """The commit of another branch that made it what it is, if a merge adopted it from there; empty
     once it was changed here."""
+    position: str = ""
+    """How far a source was read, for the ledger of a source."""
 
     @property
     def looked_up(self) -> tuple[str, ...]:
         """The columns by which rows are found, and which are indexed therefore."""
-        if self.stream is not None or is_hidden(self.name):
+        if self.stream is not None or (is_hidden(self.name) and not self.key):
             return (ROW_HASH,)
         return self.key
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelock.errors import Advice, CommitConflict
+from tidelock.errors import Advice, CommitConflict, SourceMoved
 from tidelock.model.history.commit import TableState
 from tidelock.store.changes.touched import Touch
 from tidelock.store.lookup.by_place import look_up_rows
@@ -118,5 +118,16 @@ def name_conflict(
         table=name,
         expected=before.changed if before else 0,
         actual=now.changed if now else None,
+        operation_id=operation_id,
+    )
+
+
+def position_conflict(expected: str, actual: str, operation_id: str) -> SourceMoved:
+    """A source was read further by somebody else."""
+    return SourceMoved(
+        f"The source was read further by another process: this one read on from {expected!r}, and "
+        f"the lake holds everything up to {actual!r}. Nothing was written.",
+        expected=expected,
+        actual=actual,
         operation_id=operation_id,
     )

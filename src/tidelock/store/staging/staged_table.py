@@ -36,7 +36,7 @@ from tidelock.store.operations.operations import (
 from tidelock.store.operations.upserts import Upsert
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.schema.change import SchemaChange, has_rules
-from tidelock.store.staging.conflicts import row_conflict, table_conflict
+from tidelock.store.staging.conflicts import position_conflict, row_conflict, table_conflict
 from tidelock.store.staging.rehearsal import rehearse
 from tidelock.store.tables.datasets import TableFiles
 from tidelock.store.tables.fragments import Addresses, Dataset
@@ -84,6 +84,8 @@ class StagedTable:
     """Where the content of a stream table will stand; None leaves it as it is."""
     pruned: int = -1
     """The highest sequence of a row that is removed by retention."""
+    moved: tuple[str, str] | None = None
+    """For the ledger of a source: the position that the source was read from, and the next one."""
     name: str = ""
     """What the table will be called; its own name unless it is renamed."""
     defaults_of: DefaultsOf = no_defaults
@@ -184,6 +186,7 @@ class StagedTable:
     @property
     def changed(self) -> bool:
         moved = self.stream is not None and self.stream != self.state.stream
+        moved = moved or self.moved is not None
         return self.created or self.dropped or moved or self.renamed or bool(self.operations)
 
     @property
@@ -320,6 +323,8 @@ class StagedTable:
         found = line.tables.same(self.origin)
         if found is None:
             raise self._conflict(None, "dropped")
+        if self.moved is not None and found.position != self.moved[0]:
+            raise position_conflict(self.moved[0], found.position, operation_id)
         if found == self.state:
             return
         if self.stream is not None and found.stream != self.origin.stream:
@@ -429,6 +434,7 @@ class StagedTable:
             changed=self.state.changed if same else version,
             stream=self.state.stream if self.stream is None else self.stream_at(version),
             pruned=max(self.state.pruned, self.pruned),
+            position=self.state.position if self.moved is None else self.moved[1],
             origin=self.state.origin if same else "",
         )
         after = self._labelled(after, durable=durable)

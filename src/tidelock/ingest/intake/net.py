@@ -1,0 +1,158 @@
+"""What the changes of a transaction come to: the last state of each key, and nothing between.
+
+Owns: which put of a key is the last, which keys are gone at the end, and from where a put gets the
+values that it did not bring. Pure: what only the lake knows is asked of `rows_before`.
+
+Law: the rows that are there afterwards are those that would be there if the changes were made one
+by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidelock.ingest.intake.changes import Carried, Places, TableChanges
+from tidelock.store.lookup.key_numbers import Numbering
+
+RowsBefore: TypeAlias = Callable[[pa.Table], tuple[pa.Table, Places]]
+"""Given keys that differ: the rows that have them, and for each of those the number of its key."""
+Codes: TypeAlias = npt.NDArray[np.int64]
+"""A number for each key, the same for keys that are equal."""
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class Net:
+    """Rows that come, or replace those of their key, and keys whose rows leave."""
+
+    puts: pa.Table
+    removes: pa.Table
+
+
+class UnknownRow(Exception):
+    """Updates did not bring all values, and the rows that they change are not there."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        super().__init__(keys.slice(0, 3).to_pylist())
+        self.keys = keys
+
+
+@dataclass(frozen=True)
+class _Events:
+    """All puts, then all removes, of which key each is, and which came first.
+
+    A remove comes after the put before it, and before the next one.
+    """
+
+    codes: Codes
+    order: Places
+    ranks: Places
+    """All events by key, and those of one key in their order."""
+
+    @classmethod
+    def of(cls, codes: Codes, after: Places) -> _Events:
+        puts = len(codes) - len(after)
+        order = np.concatenate([2 * np.arange(puts) + 1, 2 * after])
+        return cls(codes, order, np.lexsort((order, codes)))
+
+    def last(self) -> Places:
+        """The last event of each key, in the order of the events."""
+        ordered = self.codes[self.ranks]
+        ends = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]
+        return np.sort(self.ranks[ends])
+
+    def before(self, codes: Codes, puts: Places) -> Places:
+        """The event on each of these keys that came last before the put; _NONE if none did."""
+        # A put that changes its key removes the row under the key before just now.
+        span = np.int64(2 * len(self.codes) + 2)
+        line = self.codes[self.ranks] * span + self.order[self.ranks]
+        places = np.searchsorted(line, codes * span + 2 * puts) - 1
+        found = np.full(len(codes), _NONE, np.int64)
+        there = places >= 0
+        there[there] = self.codes[self.ranks[places[there]]] == codes[there]
+        found[there] = self.ranks[places[there]]
+        return found
+
+
+def net_by_key(
+    changes: TableChanges, key: Sequence[str], rows_before: RowsBefore, *, emptied: bool = False
+) -> Net:
+    """The net of changes of a table with a key; `emptied` if it has no rows before them."""
+    names = list(key)
+    carried = changes.carried
+    keys = [changes.puts.select(names), changes.removes.select(names)]
+    if carried is not None:
+        keys.append(carried.keys.select(names))
+    codes, _ = _codes(pa.concat_tables(keys))
+    count, own = changes.puts.num_rows, len(changes)
+    events = _Events.of(codes[:own], changes.after)
+    puts = changes.puts
+    if carried is not None:
+        before = events.before(codes[own:], carried.puts)
+        if (before >= count).any():
+            raise UnknownRow(carried.keys.filter(pa.array(before >= count)))
+        puts = _with_carried(puts, carried, before, rows_before)
+    last = events.last()
+    kept, gone = last[last < count], last[last >= count] - count
+    removes = changes.removes.select(names)
+    return Net(
+        puts if len(kept) == count else puts.take(pa.array(kept)),
+        removes.slice(0, 0) if emptied else removes.take(pa.array(gone)),
+    )
+
+
+def _codes(keys: pa.Table) -> tuple[Codes, pa.Table]:
+    """A number for each key, and the keys that differ, by their numbers."""
+    if not keys.num_rows:
+        return np.zeros(0, np.int64), keys
+    inside = [str(number) for number in range(keys.num_columns)]
+    row = pa.array(np.arange(keys.num_rows))
+    first = (
+        pa.table([*keys.columns, row], names=[*inside, "row"])
+        .group_by(inside, use_threads=False)
+        .aggregate([("row", "min")])
+        .column("row_min")
+        .to_numpy()
+    )
+    distinct = keys.take(pa.array(np.sort(first)))
+    return Numbering(distinct).find(keys).to_numpy().astype(np.int64), distinct
+
+
+def _with_carried(
+    puts: pa.Table, carried: Carried, before: Places, rows_before: RowsBefore
+) -> pa.Table:
+    """The puts with the values that they lack; `before` are the puts that these rows were before,
+    _NONE for those that are as the lake has them."""
+    count = puts.num_rows
+    rows = puts
+    outside = before == _NONE
+    if outside.any():
+        asked = carried.keys.filter(pa.array(outside))
+        codes, distinct = _codes(asked)
+        known, numbers = rows_before(distinct)
+        places = np.full(distinct.num_rows, _NONE, np.int64)
+        places[numbers] = np.arange(known.num_rows)
+        if (places[codes] == _NONE).any():
+            raise UnknownRow(asked.filter(pa.array(places[codes] == _NONE)))
+        before = before.copy()
+        before[outside] = count + places[codes]
+        rows = pa.concat_tables([puts, known.select(puts.column_names)])
+    columns = []
+    for name in puts.column_names:
+        lacking = carried.columns.get(name)
+        if lacking is None or not lacking.any():
+            columns.append(puts.column(name))
+            continue
+        origin = np.arange(rows.num_rows)
+        origin[carried.puts[lacking]] = before[lacking]
+        # A row may have its value from one that lacks it too.
+        while not np.array_equal(further := origin[origin], origin):
+            origin = further
+        columns.append(rows.column(name).take(pa.array(origin[:count])))
+    return pa.Table.from_arrays(columns, schema=puts.schema)
