@@ -31,7 +31,7 @@ from tidelock.deliver.delivery.quarantine import (
 from tidelock.deliver.destinations.kinds import check_kind, kind_of, open_sink
 from tidelock.deliver.destinations.partitions import check_partition_by
 from tidelock.deliver.destinations.protocol import Sink, Terms, never
-from tidelock.deliver.destinations.secrets import check_secrets
+from tidelock.store.secrets import check_secrets
 from tidelock.deliver.lanes import Lanes
 from tidelock.deliver.replay import Replay
 from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus

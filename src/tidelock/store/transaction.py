@@ -42,6 +42,7 @@ from tidelock.store.rows.inputs import Input, is_spark_frame, read_input
 from tidelock.store.rows.refusals import without_key
 from tidelock.store.rules.rule_checks import RuleChecks
 from tidelock.store.schema.defaults import DefaultValues
+from tidelock.store.source_methods import SourceMethods
 from tidelock.store.sql_methods import SqlMethods
 from tidelock.store.staging import writes
 from tidelock.store.staging.own_fragments import fold_own
@@ -69,7 +70,7 @@ class _Shown:
         self.transaction = transaction
 
 
-class Transaction(SqlMethods, KeptMethods):
+class Transaction(SqlMethods, KeptMethods, SourceMethods):
     """Use it as a context manager: leaving the block commits, an exception undoes everything."""
 
     def __init__(

@@ -49,7 +49,7 @@ from tidelock.deliver.destinations.protocol import (
     is_left_by,
     rows_option,
 )
-from tidelock.deliver.destinations.secrets import resolve
+from tidelock.store.secrets import resolve
 from tidelock.errors import Advice, DestinationFailed, InvalidOption, SinkStopped
 from tidelock.model.names import fold
 from tidelock.model.positions import end_of, version_of

@@ -72,8 +72,8 @@ class Collected:
         self.puts += changes.puts.num_rows
         self.size_bytes += changes.size_bytes
 
-    def __len__(self) -> int:
-        return sum(map(len, self._changes))
+    def __bool__(self) -> bool:
+        return bool(self._changes)
 
     def joined(self) -> TableChanges:
         """All of them as one."""

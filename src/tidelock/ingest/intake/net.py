@@ -10,7 +10,7 @@ by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -44,8 +44,8 @@ class UnknownRow(Exception):
 
 
 @dataclass(frozen=True)
-class _Events:
-    """All puts, then all removes, of which key each is, and which came first.
+class Events:
+    """Puts and then removes: of which key each is, and which came first.
 
     A remove comes after the put before it, and before the next one.
     """
@@ -56,9 +56,9 @@ class _Events:
     """All events by key, and those of one key in their order."""
 
     @classmethod
-    def of(cls, codes: Codes, after: Places) -> _Events:
-        puts = len(codes) - len(after)
-        order = np.concatenate([2 * np.arange(puts) + 1, 2 * after])
+    def of(cls, codes: Codes, puts: Places, after: Places) -> Events:
+        """`puts` are the numbers of the puts."""
+        order = np.concatenate([2 * puts + 1, 2 * after])
         return cls(codes, order, np.lexsort((order, codes)))
 
     def last(self) -> Places:
@@ -70,7 +70,9 @@ class _Events:
     def before(self, codes: Codes, puts: Places) -> Places:
         """The event on each of these keys that came last before the put; _NONE if none did."""
         # A put that changes its key removes the row under the key before just now.
-        span = np.int64(2 * len(self.codes) + 2)
+        if not len(self.order):
+            return np.full(len(codes), _NONE, np.int64)
+        span = np.int64(int(self.order.max()) + 2)
         line = self.codes[self.ranks] * span + self.order[self.ranks]
         places = np.searchsorted(line, codes * span + 2 * puts) - 1
         found = np.full(len(codes), _NONE, np.int64)
@@ -85,29 +87,38 @@ def net_by_key(
 ) -> Net:
     """The net of changes of a table with a key; `emptied` if it has no rows before them."""
     names = list(key)
-    carried = changes.carried
-    keys = [changes.puts.select(names), changes.removes.select(names)]
-    if carried is not None:
-        keys.append(carried.keys.select(names))
-    codes, _ = _codes(pa.concat_tables(keys))
-    count, own = changes.puts.num_rows, len(changes)
-    events = _Events.of(codes[:own], changes.after)
-    puts = changes.puts
-    if carried is not None:
-        before = events.before(codes[own:], carried.puts)
-        if (before >= count).any():
-            raise UnknownRow(carried.keys.filter(pa.array(before >= count)))
-        puts = _with_carried(puts, carried, before, rows_before)
-    last = events.last()
+    changes = fill_carried(changes, names, rows_before)
+    count = changes.puts.num_rows
+    keys = pa.concat_tables([changes.puts.select(names), changes.removes.select(names)])
+    last = Events.of(codes_of(keys)[0], np.arange(count), changes.after).last()
     kept, gone = last[last < count], last[last >= count] - count
     removes = changes.removes.select(names)
     return Net(
-        puts if len(kept) == count else puts.take(pa.array(kept)),
+        changes.puts if len(kept) == count else changes.puts.take(pa.array(kept)),
         removes.slice(0, 0) if emptied else removes.take(pa.array(gone)),
     )
 
 
-def _codes(keys: pa.Table) -> tuple[Codes, pa.Table]:
+def fill_carried(
+    changes: TableChanges, names: Sequence[str], rows_before: RowsBefore
+) -> TableChanges:
+    """The changes with the values that puts lack: those of the put before on their key, or, where
+    there is none, those that the rows have which `rows_before` knows."""
+    carried = changes.carried
+    if carried is None:
+        return changes
+    count, own = changes.puts.num_rows, len(changes)
+    keys = [changes.puts, changes.removes, carried.keys]
+    codes, _ = codes_of(pa.concat_tables([one.select(names) for one in keys]))
+    events = Events.of(codes[:own], np.arange(count), changes.after)
+    before = events.before(codes[own:], carried.puts)
+    if (before >= count).any():
+        raise UnknownRow(carried.keys.filter(pa.array(before >= count)))
+    puts = _with_carried(changes.puts, carried, before, rows_before)
+    return replace(changes, puts=puts, carried=None)
+
+
+def codes_of(keys: pa.Table) -> tuple[Codes, pa.Table]:
     """A number for each key, and the keys that differ, by their numbers."""
     if not keys.num_rows:
         return np.zeros(0, np.int64), keys
@@ -134,7 +145,7 @@ def _with_carried(
     outside = before == _NONE
     if outside.any():
         asked = carried.keys.filter(pa.array(outside))
-        codes, distinct = _codes(asked)
+        codes, distinct = codes_of(asked)
         known, numbers = rows_before(distinct)
         places = np.full(distinct.num_rows, _NONE, np.int64)
         places[numbers] = np.arange(known.num_rows)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.store.lookup.key_numbers import Numbering, is_among, slabs, whole
-from tidelock.store.lookup.literals import literals, quote_for_lance
+from tidelock.store.lookup.literals import in_list, quote_for_lance
 from tidelock.store.lookup.wanted_keys import (
     PASS_BATCH_ROWS,
     GivenKeys,
@@ -213,13 +213,6 @@ def _both(filter: str, where: str | None) -> str:
     return filter if where is None else f"({filter}) AND ({where})"
 
 
-def in_list(name: str, wanted: pa.Array) -> str:
-    """That a column has one of some values, of which none is NULL, in Lance's words."""
-    column = quote_for_lance(name)
-    values = literals(wanted)
-    return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"
-
-
 def rows_by_id(dataset: Dataset, row_ids: Addresses) -> Addresses:
     """The addresses of the rows with these ids, in no particular order; gone rows are left out."""
     return places_by_id(dataset, row_ids)[1]
@@ -285,6 +278,22 @@ def find_rows(
     kinds = [dataset.schema.field(name) for name in columns]
     ids = [pa.field(name, pa.uint64()) for name in extra]
     return pa.Table.from_batches(batches, pa.schema([*kinds, *ids]))
+
+
+def rows_of_keys(
+    dataset: Dataset, keys: pa.Table, columns: Sequence[str]
+) -> tuple[pa.Table, Positions]:
+    """The rows that have these keys, which differ, and the position of each row's key."""
+    driver = _driver(dataset, keys)
+    wanted = whole(keys.column(driver).unique())
+    found = find_rows(dataset, driver, wanted, list(dict.fromkeys([*columns, *keys.column_names])))
+    assert found is not None
+    if not found.num_rows:
+        return found.select(columns), np.array([], np.int64)
+    numbers_of = Numbering(keys).find(found.select(keys.column_names))
+    present = numbers_of.is_valid()
+    rows = found.filter(present).select(columns)
+    return rows, whole(numbers_of.filter(present)).to_numpy().astype(np.int64)
 
 
 def _having(

@@ -36,3 +36,10 @@ def literals(values: pa.Array) -> list[str]:
         cast = f"DECIMAL({kind.precision}, {kind.scale})"
         return [f"CAST('{value:f}' AS {cast})" for value in listed]
     raise TypeError(f"{kind} cannot be part of a key")
+
+
+def in_list(name: str, wanted: pa.Array) -> str:
+    """That a column has one of some values, of which none is NULL, in Lance's words."""
+    column = quote_for_lance(name)
+    values = literals(wanted)
+    return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"

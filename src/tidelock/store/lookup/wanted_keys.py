@@ -20,12 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.store.lookup.literals import literals, quote_for_lance
+from tidelock.store.lookup.key_numbers import Numbering, whole
+from tidelock.store.lookup.literals import in_list, literals, quote_for_lance
 from tidelock.store.tables.fragments import Dataset, numbers
 
 KEYS_AT_ONCE = 2 * 1024 * 1024
 KEYS_BYTES_AT_ONCE = 64 * 1024 * 1024
 SAMPLE_ROWS = 65_536
+LISTED_MAX = 4096
+"""For more different values than this all rows are read."""
 PASS_BATCH_ROWS = 65_536
 """Lance's own batches are small, and cost as much each as this many rows do."""
 
@@ -131,14 +134,41 @@ class StagedKeys:
             filter = replace(one, column=here).for_lance()
             options = {"filter": filter, "use_scalar_index": False}
         found = self._scanner(with_row_address=True, **options).to_table()
+        keys = found.select(self.columns).rename_columns(self.names)
+        return keys, self._positions(found)
+
+    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, Positions, Positions]:
+        """The rows that have one of some keys, which differ: for each the number of its key, and
+        its position. A key may have several."""
+        values = whole(keys.column(0).unique())
+        options: dict[str, Any] = {"use_scalar_index": False}
+        if len(values) <= LISTED_MAX:
+            options["filter"] = in_list(self.columns[0], values)
+        fragments = [self.dataset.get_fragment(one) for one in self.fragments]
+        wanted = list(dict.fromkeys([*columns, *self.columns]))
+        scanner = self.dataset.scanner(
+            columns=wanted, fragments=fragments, with_row_address=True, **options
+        )
+        numbering = Numbering(keys)
+        parts: list[pa.Table] = [scanner.projected_schema.empty_table()]
+        for batch in scanner.to_batches():
+            rows = pa.Table.from_batches([batch])
+            found = numbering.find(rows.select(self.columns)).is_valid()
+            parts.append(rows.filter(found))
+        found = pa.concat_tables(parts)
+        numbers_of = numbering.find(found.select(self.columns))
+        positions = self._positions(found)
+        return found.select(list(columns)), whole(numbers_of).to_numpy().astype(np.int64), positions
+
+    def _positions(self, found: pa.Table) -> Positions:
+        """Where rows are among all, by their addresses."""
         addresses = numbers(found.column("_rowaddr"))
         order = np.argsort(np.array(self.fragments))
         place = order[
             np.searchsorted(np.array(self.fragments)[order], (addresses >> np.uint64(32)))
         ]
         offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        keys = found.select(self.columns).rename_columns(self.names)
-        return keys, self._starts()[place] + offsets
+        return self._starts()[place] + offsets
 
     def take(self, positions: Positions) -> pa.Table:
         starts = self._starts()

@@ -39,6 +39,7 @@ ATTEMPTS = "_tidelock/attempts"
 POSTS = "_tidelock/posts"
 TURNS = "_tidelock/turns"
 SINKS = "_tidelock/sinks"
+SOURCES = "_tidelock/sources"
 DISCARDED = "_tidelock/discarded"
 RESERVE = "_tidelock/reserve"
 TABLES = "tables"
@@ -127,6 +128,14 @@ def sink_name(name: str) -> str:
 
 def sink(sink_id: str) -> str:
     return f"{SINKS}/{sink_id}"
+
+
+def source_name(name: str) -> str:
+    return f"{SOURCES}/names/{encode(name)}.json"
+
+
+def source(source_id: str) -> str:
+    return f"{SOURCES}/{source_id}"
 
 
 def table(table_id: str) -> str:

@@ -427,7 +427,8 @@ class StagedTable:
         if self.dropped:
             return TableChange(before, None, deleted=self.state.rows)
         # A stream table whose frontier moves without its rows has not changed for its readers.
-        same = kind == "maintenance" or not (self.created or self.operations)
+        moved = bool(self.operations) or self.moved is not None
+        same = kind == "maintenance" or not (self.created or moved)
         dataset = self.current() if self.created or self.operations else None
         after = replace(
             self.state,

@@ -22,7 +22,7 @@ from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sql.predicates import conjuncts, has_query, sides
 from tidelock.model.sql.row_filters import unqualified
 from tidelock.model.sql.statements.definition import Merge
-from tidelock.store.lookup.by_key import in_list
+from tidelock.store.lookup.literals import in_list
 from tidelock.store.statements.desk import Desk
 from tidelock.store.table import Table
 

@@ -36,7 +36,7 @@ from tidelock.deliver.destinations.protocol import (
     is_left_by,
     rows_option,
 )
-from tidelock.deliver.destinations.secrets import resolve
+from tidelock.store.secrets import resolve
 from tidelock.deliver.reports import ManifestReport
 from tidelock.errors import SinkStopped
 from tidelock.model.sinks import NOBODY, Chunk, DeliveryPlan, SinkDefinition, SinkState, Standing

@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
-from tidelock.deliver.destinations.secrets import is_reference, is_secret, refer_to, resolve
+from tidelock.store.secrets import is_reference, is_secret, refer_to, resolve
 from tidelock.errors import Advice, InvalidOption
 from tidelock.model.time.durations import in_seconds, parse_duration
 

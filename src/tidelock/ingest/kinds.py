@@ -1,0 +1,86 @@
+"""Kinds of sources: what a source's `kind` means, and which options it takes.
+
+To add a kind: a folder in ingest/ with a subclass of `protocol.Source`, and an entry in KINDS.
+Nothing else in the code names a kind. A kind of a user's own is named by where it is:
+`kind="package.module:Class"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidelock.errors import InvalidOption
+from tidelock.ingest.protocol import Source
+from tidelock.model.names import suggest
+from tidelock.model.sources import SourceDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of a kind before a source of it is opened."""
+
+    source: str
+    """Where its class is. It is imported when it is used."""
+    options: frozenset[str] = frozenset()
+    extra: str | None = None
+    """What is installed with `pip install 'tidelock[…]'` for it; None when nothing is."""
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def check_kind(name: str, options: Mapping[str, Any]) -> type[Source]:
+    """The class of a kind; InvalidOption for a kind or an option that there is not."""
+    kind = KINDS.get(name)
+    if kind is None:
+        if ":" not in name:
+            raise InvalidOption(
+                f"There is no kind {name!r} of source. {suggest(name, KINDS)} A kind of your own "
+                "is written module:Class.",
+                kind=name,
+            )
+        return _import(name, name, None)
+    unknown = sorted(set(options) - kind.options)
+    if unknown:
+        raise InvalidOption(
+            f"A source of kind {name!r} has no option {unknown[0]!r}. "
+            f"{suggest(unknown[0], sorted(kind.options))}",
+            option=unknown[0],
+        )
+    return _import(name, kind.source, kind.extra)
+
+
+def open_source(definition: SourceDefinition) -> Source:
+    """A source, ready to be read."""
+    kind = KINDS.get(definition.kind)
+    where, extra = (definition.kind, None) if kind is None else (kind.source, kind.extra)
+    return _import(definition.kind, where, extra).open(definition)
+
+
+def _import(name: str, where: str, extra: str | None) -> type[Source]:
+    module, _, attribute = where.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        if extra is not None:
+            raise InvalidOption(
+                f"kind={name!r} needs a library that is not installed: {error}. Run "
+                f"`pip install 'tidelock[{extra}]'`.",
+                kind=name,
+            ) from error
+        raise InvalidOption(
+            f"kind={name!r} cannot be imported: {error}. It is written module:Class, and must be "
+            "importable by every process that reads the source.",
+            kind=name,
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Source)):
+        raise InvalidOption(
+            f"kind={name!r} is not a subclass of tidelock.ingest.protocol.Source.", kind=name
+        )
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise InvalidOption(f"kind={name!r} has no {', '.join(missing)}.", kind=name)
+    return found
