@@ -29,7 +29,15 @@ class Kind:
     """What is installed with `pip install 'tidelock[…]'` for it; None when nothing is."""
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, Kind] = {
+    "postgres": Kind(
+        "tidelock.ingest.postgres.source:PostgresSource",
+        frozenset(
+            {"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}
+        ),
+        extra="postgres",
+    ),
+}
 
 
 def check_kind(name: str, options: Mapping[str, Any]) -> type[Source]:

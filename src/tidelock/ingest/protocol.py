@@ -46,6 +46,8 @@ class SourceTable:
     schema: pa.Schema
     key: tuple[str, ...] = ()
     namespace: str = ""
+    hidden: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """Columns that are kept for the source itself, and shown to nobody."""
 
 
 @dataclass

@@ -76,7 +76,7 @@ class Sources:
                 transaction.create_ledger(definition.ledger, SCHEMA)
                 for table, called in tables:
                     if called not in transaction.tables():
-                        transaction.create_table(called, table.schema, key=table.key or None)
+                        transaction.create_fed(called, table.schema, table.key, table.hidden)
             self.registry.create(definition)
         return definition
 

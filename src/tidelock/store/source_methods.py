@@ -8,7 +8,11 @@ Invariant: a commit moves a position on from the one that its reader expects, or
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from tidelock.model.names import check_table_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +62,17 @@ class SourceMethods:
             staged = self._tables.stage(table)
             with staged.files.reading(staged.state):
                 return rows_of_keys(staged.current(), keys, staged.schema.names)
+
+    def create_fed(self, name: str, schema: object, key: Sequence[str], hidden: pa.Schema) -> None:
+        """Create a table that a source feeds, with columns that it keeps for itself."""
+        with self._lock:
+            if self._begins():
+                from tidelock.model.ddl import parse_schema
+                from tidelock.model.schema.schema import Column
+
+                wanted = parse_schema(schema, list(key) or None)
+                own = tuple(Column(one.name, one.type) for one in hidden)
+                self._tables.create(check_table_name(name), replace(wanted, columns=(*wanted.columns, *own)))
 
     def create_ledger(self, name: str, schema: TableSchema) -> None:
         """Create the hidden table of a source."""

@@ -14,11 +14,13 @@ They are those of the row before, which had the key that is told with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from tidelock.model.schema.schema import Column
 
 Places = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.uint32]
@@ -35,6 +37,8 @@ class Carried:
     """The key that the row of each had before."""
     columns: Mapping[str, Mask]
     """For each column that some lack: which of these puts."""
+    beside: str | None = None
+    """A column of maps, by column, of what is kept beside values, and goes with them."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,14 @@ class Collected:
     def __bool__(self) -> bool:
         return bool(self._changes)
 
+    def widen(self, column: Column) -> None:
+        """Give the rows that there are a column, which is NULL in them."""
+        field = pa.field(column.name, column.type, column.nullable)
+        self._changes = [
+            replace(one, puts=one.puts.append_column(field, pa.nulls(one.puts.num_rows, field.type)))
+            for one in self._changes
+        ]
+
     def joined(self) -> TableChanges:
         """All of them as one."""
         return join(self._changes)
@@ -111,6 +123,7 @@ def _join_carried(given: list[tuple[Carried, int]]) -> Carried | None:
             )
             for name in names
         },
+        given[0][0].beside,
     )
 
 
@@ -157,6 +170,7 @@ def chosen(
             numbers[carried.puts[kept]],
             carried.keys.filter(pa.array(kept)),
             {name: mask[kept] for name, mask in carried.columns.items()},
+            carried.beside,
         )
         carried = carried if len(carried.puts) else None
     return TableChanges(

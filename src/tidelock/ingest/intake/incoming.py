@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidelock.errors import InvalidOption
 from tidelock.ingest.intake.changes import Collected, TableChanges
 from tidelock.ingest.intake.spool import Spool
-from tidelock.model.schema.alterations import Alteration
+from tidelock.model.schema.alterations import AddColumn
 from tidelock.model.schema.schema import TableSchema
 from tidelock.store.store import Store
 
@@ -31,7 +31,7 @@ class TableWork:
     """What a transaction does to one table."""
 
     name: str
-    alterations: list[Alteration] = field(default_factory=list)
+    alterations: list[AddColumn] = field(default_factory=list)
     """Columns that came before its rows."""
     collected: Collected = field(default_factory=Collected)
     spool: Spool | None = None
@@ -128,6 +128,14 @@ class Incoming:
         if sum(one.collected.size_bytes for one in self.tables.values()) > self._spill_bytes:
             self.spill()
 
+    def alter(self, table: str, alteration: AddColumn) -> None:
+        """A column comes before what follows; rows from before have NULL in it."""
+        work = self.work(table)
+        work.alterations.append(alteration)
+        work.collected.widen(alteration.column)
+        if work.spool is not None:
+            work.spool.alter(alteration)
+
     def undo(self, part: int) -> None:
         """What a subtransaction did is undone."""
         self.undone.add(part)
@@ -140,6 +148,13 @@ class Incoming:
                     work.spool = Spool(self._store, self._branch, work.name, work.alterations)
                 work.spool.add(work.collected.joined(), self.undone)
                 work.collected = Collected()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether publishing it would change nothing but the position."""
+        return not self.entries and not any(
+            work.collected or work.alterations or work.spool for work in self.tables.values()
+        )
 
     def drop(self) -> None:
         """Give it up."""

@@ -9,7 +9,7 @@ by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -154,16 +154,35 @@ def _with_carried(
         before = before.copy()
         before[outside] = count + places[codes]
         rows = pa.concat_tables([puts, known.select(puts.column_names)])
-    columns = []
-    for name in puts.column_names:
-        lacking = carried.columns.get(name)
-        if lacking is None or not lacking.any():
-            columns.append(puts.column(name))
-            continue
+    origins: dict[str, Places] = {}
+    for name, lacking in carried.columns.items():
         origin = np.arange(rows.num_rows)
         origin[carried.puts[lacking]] = before[lacking]
         # A row may have its value from one that lacks it too.
         while not np.array_equal(further := origin[origin], origin):
             origin = further
-        columns.append(rows.column(name).take(pa.array(origin[:count])))
+        origins[name] = origin[:count]
+    columns = [
+        rows.column(name).take(pa.array(origins[name])) if name in origins else puts.column(name)
+        for name in puts.column_names
+    ]
+    if carried.beside is not None:
+        place = puts.column_names.index(carried.beside)
+        columns[place] = _kept_beside(rows.column(carried.beside), origins, count)
     return pa.Table.from_arrays(columns, schema=puts.schema)
+
+
+def _kept_beside(
+    beside: pa.ChunkedArray, origins: Mapping[str, Places], count: int
+) -> pa.ChunkedArray:
+    """What is kept beside the values of each row, those from other rows among them."""
+    if beside.null_count == len(beside):
+        return beside.slice(0, count)
+    kept = beside.to_pylist()
+    found: list[list[tuple[str, str]] | None] = kept[:count]
+    for name, origin in origins.items():
+        for row in np.flatnonzero(origin != np.arange(count)).tolist():
+            come = [pair for pair in kept[origin[row]] or () if pair[0] == name]
+            own = [pair for pair in found[row] or () if pair[0] != name]
+            found[row] = [*own, *come] or None
+    return pa.chunked_array([pa.array(found, beside.type)])

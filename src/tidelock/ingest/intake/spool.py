@@ -81,6 +81,13 @@ class Spool:
         self._parts.add(changes.put_parts)
         self.rows += changes.puts.num_rows
 
+    def alter(self, alteration: Alteration) -> None:
+        """A column comes; what is written already has NULL in it."""
+        self._holder.alter_table(self._table, alteration)
+        staged = self._holder.stage(self._table)
+        self._base = staged.current()
+        self._columns = list(staged.schema.names)
+
     def drop(self) -> None:
         """Give it up: nobody refers to what was written."""
         self._holder.rollback()

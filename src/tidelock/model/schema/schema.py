@@ -178,7 +178,8 @@ def table_schema(
 
 
 def _normal_column(column: Column) -> Column:
-    name = _column_name(column.name)
+    # One that has an id was looked at when it came, and may be a hidden one.
+    name = _column_name(column.name) if column.id == NEW else column.name
     type_ = normal_type(column.type, name)
     return replace(column, name=name, type=type_, nullable=bool(column.nullable))
 

@@ -199,6 +199,12 @@ class StagedTable:
         return self.state.stream is None or self.stream.definition != self.state.stream.definition
 
     @property
+    def only_moved(self) -> bool:
+        """Whether nothing changes but how far a source was read."""
+        others = self.operations or self.created or self.dropped or self.renamed or self.stream
+        return self.moved is not None and not others
+
+    @property
     def only_defined(self) -> bool:
         """Whether what changes is what the table is, and not what is in it. A refresh that moves a
         frontier alone is about what is in it."""

@@ -201,6 +201,8 @@ class StagedTables:
                     "own. Nothing was written."
                 )
             return "retention"
+        if changed and all(staged.only_moved for staged in changed):
+            return "maintenance"
         return "schema" if changed and all(staged.only_defined for staged in changed) else "data"
 
     def follow(self, line: Line, operation_id: str) -> None:

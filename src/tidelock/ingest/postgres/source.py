@@ -1,0 +1,404 @@
+"""A PostgreSQL database as a source, by logical replication.
+
+Owns: what is made in the database (a publication, a slot), what is checked before the stream is
+read, and which transactions are published together.
+Invariants: the lake's position is never behind what the server was told is durable; a transaction
+of the source is in one commit, whole; commits are in the order of the source's.
+
+Small transactions are published one by one while the lake keeps up. When many wait, those that
+follow each other share a commit, so that it catches up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import psycopg
+import psycopg.sql
+import pyarrow as pa
+
+from tidelock.errors import SourceStopped
+from tidelock.ingest.intake.changes import TableChanges
+from tidelock.ingest.intake.incoming import Incoming, removes_of
+from tidelock.ingest.ledger import Entry, entries_table
+from tidelock.ingest.postgres.assembly import Assembly, Ended, Passed, Run, Streamed, Whole
+from tidelock.ingest.postgres.catalog import (
+    PgTable,
+    Server,
+    Types,
+    find_server,
+    find_slot,
+    find_tables,
+)
+from tidelock.ingest.postgres.connection import connected
+from tidelock.ingest.postgres.followed import Followed, TableEntry
+from tidelock.ingest.postgres.mapping import TEXTS
+from tidelock.ingest.postgres.messages import Relation, Truncate, read_lsn, show_lsn
+from tidelock.ingest.postgres.replication import Replication
+from tidelock.ingest.postgres.settings import Settings, read_settings
+from tidelock.ingest.postgres.types import KEPT_TEXTS, PgType, map_columns
+from tidelock.ingest.protocol import Desk, Source, SourceTable
+from tidelock.model.sources import SourceDefinition
+
+ALONE_MAX = 32
+"""So many transactions that wait are published one by one; of more, many share a commit."""
+TOGETHER_BYTES = 8 * 1024 * 1024
+WAIT_SECONDS = 0.1
+MOVE_BYTES = 64 * 1024
+MOVE_SECONDS = 10.0
+"""How far, and how seldom, the position is moved where nothing of ours was committed."""
+
+
+class PostgresSource(Source):
+    """Reads one slot of one database."""
+
+    is_live: ClassVar[bool] = True
+
+    def __init__(self, definition: SourceDefinition, settings: Settings) -> None:
+        self._definition = definition
+        self._settings = settings
+        self._replication: Replication | None = None
+
+    @classmethod
+    def open(cls, definition: SourceDefinition) -> Self:
+        return cls(definition, read_settings(definition))
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    # What there is
+
+    def discover(self) -> Sequence[SourceTable]:
+        with connected(self._settings, self.name) as connection:
+            tables = find_tables(connection, self._settings.tables)
+        return [self._described(table) for table in tables]
+
+    def _described(self, table: PgTable) -> SourceTable:
+        mapped = map_columns(table.columns, self._overrides(table))
+        required = set(table.key)
+        schema = pa.schema(
+            [pa.field(one.name, one.type, one.name not in required) for one in mapped]
+        )
+        return SourceTable(
+            table.name,
+            schema,
+            table.key,
+            table.namespace,
+            pa.schema([pa.field(TEXTS, KEPT_TEXTS)]),
+        )
+
+    def _overrides(self, table: PgTable) -> dict[str, str]:
+        prefix = f"{table.shown}."
+        given = self._settings.columns
+        return {name[len(prefix) :]: kind for name, kind in given.items() if name.startswith(prefix)}
+
+    # Reading
+
+    def poll(self, desk: Desk) -> Iterator[Incoming]:
+        yield from self._prepare(desk)
+        stream = _Stream(self, desk)
+        try:
+            yield from stream.read()
+        finally:
+            stream.close()
+
+    def _prepare(self, desk: Desk) -> Iterator[Incoming]:
+        """Make what is missing in the database, and remember where the stream begins."""
+        with connected(self._settings, self.name) as connection:
+            server = find_server(connection)
+            known = desk.entries(["server"]).get("server")
+            if known is not None:
+                self._check(desk, connection, server, known)
+                return
+            tables = find_tables(connection, self._settings.tables)
+            self._publish(connection, tables)
+            position = self._create_slot(connection)
+            incoming = desk.begin()
+            told = {"system": server.system, "timeline": server.timeline, "slot": self._settings.slot}
+            entries = [Entry("server", server.system, told)]
+            called = desk.tables
+            for table in tables:
+                entries.append(self._entry(table, called[table.name]).as_entry())
+            incoming.note(entries_table(entries))
+            incoming.transactions = 0
+        yield incoming.finish(show_lsn(position), message=f"{self.name}: begin")
+
+    def _entry(self, table: PgTable, called: str) -> TableEntry:
+        return TableEntry(
+            table.oid,
+            table.namespace,
+            table.name,
+            called,
+            "streaming",
+            "",
+            table.key,
+            table.identity,
+            {one.name: (one.type_oid, one.typmod) for one in table.columns if not one.generated},
+            self._overrides(table),
+        )
+
+    def _publish(self, connection: psycopg.Connection[Any], tables: Sequence[PgTable]) -> None:
+        """Make the publication, unless it is the user's own."""
+        name = self._settings.publication
+        found = connection.execute(
+            "SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)
+        ).fetchone()
+        if found is not None:
+            return
+        if not self._settings.owns_publication:
+            raise SourceStopped(
+                f"Source {self.name!r}: there is no publication {name!r} in the database. Create "
+                "it, or leave publication out, and the source makes its own.",
+                source=self.name,
+                reason="publication",
+            )
+        listed = ", ".join(psycopg.sql.Identifier(t.namespace, t.name).as_string(connection) for t in tables)
+        quoted = psycopg.sql.Identifier(name).as_string(connection)
+        connection.execute(
+            f"CREATE PUBLICATION {quoted} {'FOR TABLE ' + listed if listed else ''} "  # type: ignore[arg-type]
+            "WITH (publish_via_partition_root = true)"
+        )
+
+    def _create_slot(self, connection: psycopg.Connection[Any]) -> int:
+        row = connection.execute(
+            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
+            (self._settings.slot,),
+        ).fetchone()
+        assert row is not None
+        return read_lsn(row[0])
+
+    def _check(
+        self,
+        desk: Desk,
+        connection: psycopg.Connection[Any],
+        server: Server,
+        known: Entry,
+    ) -> None:
+        """SourceStopped if the stream cannot go on where the lake stands."""
+        slot = find_slot(connection, self._settings.slot)
+        position = read_lsn(desk.position)
+        why, reason = "", ""
+        if known.mark != server.system:
+            why, reason = "the database is on another server than before", "server"
+        elif slot is None:
+            why, reason = f"its replication slot {self._settings.slot!r} is gone", "slot"
+        elif slot.lost:
+            why, reason = f"its replication slot was invalidated: {slot.lost}", "slot"
+        elif slot.confirmed > position:
+            why, reason = (
+                f"its slot was read up to {show_lsn(slot.confirmed)}, and the lake holds "
+                f"everything up to {desk.position}: somebody else read it, or the lake was put "
+                "back to an earlier state",
+                "gap",
+            )
+        elif server.position < position:
+            why, reason = (
+                f"the server's log ends at {show_lsn(server.position)}, before {desk.position}, "
+                "which the lake holds: it was put back to an earlier state, or another took over "
+                "that was behind",
+                "timeline",
+            )
+        if why:
+            raise SourceStopped(
+                f"Source {self.name!r}: {why}. Load its tables anew with "
+                f"`tidelock source resnapshot {self.name}`.",
+                source=self.name,
+                reason=reason,
+            )
+
+    def acknowledge(self, position: str) -> None:
+        if self._replication is not None:
+            self._replication.acknowledge(read_lsn(position))
+
+    def close(self) -> None:
+        if self._replication is not None:
+            self._replication.close()
+            self._replication = None
+
+    def drop(self) -> None:
+        """Remove the slot, and the publication that was made for it."""
+        with connected(self._settings, self.name) as connection:
+            if find_slot(connection, self._settings.slot) is not None:
+                connection.execute("SELECT pg_drop_replication_slot(%s)", (self._settings.slot,))
+            if self._settings.owns_publication:
+                quoted = psycopg.sql.Identifier(self._settings.publication).as_string(connection)
+                connection.execute(f"DROP PUBLICATION IF EXISTS {quoted}")  # type: ignore[arg-type]
+
+
+class _Stream:
+    """One reading of the stream, from the lake's position on."""
+
+    def __init__(self, source: PostgresSource, desk: Desk) -> None:
+        self._source = source
+        self._desk = desk
+        self._settings = source._settings
+        entries = desk.ledger.entries()
+        self._followed = Followed(
+            [TableEntry.of(one) for one in entries if one.item.startswith("table:")],
+            self._schema_of,
+            self._types_of,
+        )
+        self._assembly = Assembly(desk.begin, self._take, self._empty)
+        self._replication = Replication(self._settings, source.name, read_lsn(desk.position))
+        source._replication = self._replication
+        self._passed = read_lsn(desk.position)
+        self._moved_at = time.monotonic()
+        self._until = None if desk.live else self._end_of_log()
+
+    def close(self) -> None:
+        self._assembly.drop()
+        self._source.close()
+
+    def read(self) -> Iterator[Incoming]:
+        while not self._desk.stopped():
+            ended = self._ended()
+            yield from self._together(ended)
+            if self._is_over():
+                return
+            yield from self._moved(at_end=False)
+
+    def _ended(self) -> list[Ended]:
+        """What ended in what has arrived by now; waits a moment if nothing has."""
+        found: list[Ended] = []
+        size_bytes = 0
+        block = self._replication.next(WAIT_SECONDS)
+        if block is None:
+            if self._until is not None:
+                self._replication.ask()
+            return found
+        while block is not None:
+            size_bytes += sum(map(len, block.messages))
+            found.extend(self._assembly.read(block))
+            if size_bytes > TOGETHER_BYTES or not self._replication.is_waiting:
+                break
+            block = self._replication.next(0.0)
+        return found
+
+    def _together(self, ended: list[Ended]) -> Iterator[Incoming]:
+        """Transactions as they are published: one by one, or many small ones at once."""
+        crowded = sum(isinstance(one, Whole) for one in ended) > ALONE_MAX
+        group: list[Whole] = []
+        for one in ended:
+            if isinstance(one, Whole):
+                group.append(one)
+                if not crowded:
+                    yield from self._whole(group)
+                    group = []
+                continue
+            yield from self._whole(group)
+            group = []
+            if isinstance(one, Streamed):
+                yield from self._streamed(one)
+            else:
+                self._passed = max(self._passed, one.position)
+        yield from self._whole(group)
+
+    def _whole(self, group: Sequence[Whole]) -> Iterator[Incoming]:
+        if not group:
+            return
+        incoming = self._desk.begin()
+        waiting: dict[int, Run] = {}
+        for whole in group:
+            for step in whole.steps:
+                if isinstance(step, Truncate):
+                    self._flush(incoming, waiting)
+                    for oid in step.relations:
+                        relation = self._assembly.relation(oid)
+                        if relation is not None:
+                            self._empty(incoming, relation, 0)
+                    continue
+                run = waiting.get(step.relation.oid)
+                if run is not None and run.relation is not step.relation:
+                    self._flush(incoming, waiting)
+                    run = None
+                if run is None:
+                    run = waiting[step.relation.oid] = Run(step.relation)
+                run.messages.extend(step.messages)
+        self._flush(incoming, waiting)
+        last = group[-1]
+        assert last.end is not None
+        told = {"xid": last.begin.xid, "lsn": show_lsn(last.end.commit_lsn)}
+        yield from self._finish(incoming, last.end.end_lsn, last.end.time, told, len(group))
+
+    def _flush(self, incoming: Incoming, waiting: dict[int, Run]) -> None:
+        for run in waiting.values():
+            self._decode(incoming, run.relation, run.messages, streamed=False)
+        waiting.clear()
+
+    def _streamed(self, one: Streamed) -> Iterator[Incoming]:
+        assert one.end is not None
+        told = {"xid": one.xid, "lsn": show_lsn(one.end.commit_lsn), "streamed": True}
+        yield from self._finish(one.incoming, one.end.end_lsn, one.end.time, told, 1)
+
+    def _finish(
+        self,
+        incoming: Incoming,
+        end: int,
+        time_: datetime,
+        told: Mapping[str, Any],
+        transactions: int,
+    ) -> Iterator[Incoming]:
+        self._passed = max(self._passed, end)
+        if incoming.is_empty:
+            incoming.drop()
+            return
+        incoming.transactions = transactions
+        self._moved_at = time.monotonic()
+        yield incoming.finish(show_lsn(end), time=time_, properties=told)
+
+    def _moved(self, *, at_end: bool) -> Iterator[Incoming]:
+        """Move the position over what is none of ours, now and then."""
+        far = self._passed - read_lsn(self._desk.position) > MOVE_BYTES
+        if far and (at_end or time.monotonic() - self._moved_at > MOVE_SECONDS):
+            self._moved_at = time.monotonic()
+            incoming = self._desk.begin()
+            incoming.transactions = 0
+            yield incoming.finish(show_lsn(self._passed), message=f"{self._source.name}: nothing new")
+
+    def _is_over(self) -> bool:
+        return self._until is not None and self._passed >= self._until
+
+    # Rows
+
+    def _take(self, incoming: Incoming, relation: Relation, messages: Sequence[bytes]) -> None:
+        self._decode(incoming, relation, messages, streamed=True)
+
+    def _decode(
+        self, incoming: Incoming, relation: Relation, messages: Sequence[bytes], *, streamed: bool
+    ) -> None:
+        mapping = self._followed.mapping(relation, incoming)
+        if mapping is not None:
+            incoming.add(mapping.table, mapping.changes(messages, streamed=streamed))
+
+    def _empty(self, incoming: Incoming, relation: Relation, part: int) -> None:
+        mapping = self._followed.mapping(relation, incoming)
+        if mapping is None:
+            return
+        rows = mapping.schema.arrow.empty_table()
+        none, parts = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+        incoming.add(
+            mapping.table,
+            TableChanges(rows, removes_of(mapping.schema), none, parts, parts, None, ((0, part),)),
+        )
+
+    def _schema_of(self, table: str) -> Any:
+        head = self._desk.ledger.head
+        state = head.tables[table]
+        files = self._desk.store.files
+        return files.schema(state, files.read(state))
+
+    def _types_of(self, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], PgType]:
+        with connected(self._settings, self._source.name) as connection:
+            types = Types(connection, pairs)
+        return {pair: types.of(*pair) for pair in pairs}
+
+    def _end_of_log(self) -> int:
+        with connected(self._settings, self._source.name) as connection:
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        return read_lsn(row[0])
