@@ -66,6 +66,11 @@ class Desk:
     """Takes what is to be shown of the source."""
     begin: Callable[[], Incoming] = field(kw_only=True)
 
+    def refresh(self) -> None:
+        """See what was published since."""
+        head = self.store.branches.head(self.definition.branch)
+        self.ledger = Ledger(self.store, self.definition, head)
+
     @property
     def position(self) -> str:
         """How far the source was read, by what the lake holds."""

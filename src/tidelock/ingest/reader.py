@@ -123,9 +123,7 @@ class SourceReader:
         commit = self._publish(incoming)
         hit("ingest.after_publish")
         incoming.drop()
-        self.desk.ledger = Ledger(
-            self._store, self._definition, self._store.branches.head(self._definition.branch)
-        )
+        self.desk.refresh()
         self.done.rows += incoming.rows
         self.done.transactions += incoming.transactions
         self.done.commits += 1

@@ -90,7 +90,7 @@ class SourceMethods:
         published, unless the source was read up to `expected` just before it."""
         with self._lock:
             if self._begins():
-                self._tables.stage(ledger).moved = (expected, position)
+                self._tables.stage(ledger).advance = (expected, position)
 
     def note_entries(self, ledger: str, entries: pa.Table) -> None:
         """Write entries of a ledger, in the place of those of the same key."""

@@ -25,6 +25,7 @@ class Settings:
     tables: tuple[str, ...]
     """Patterns of `schema.table`, where `*` stands for any letters."""
     slot: str
+    owns_slot: bool
     publication: str
     owns_publication: bool
     """Whether the publication was made for this source, and goes with it."""
@@ -54,6 +55,7 @@ def read_settings(definition: SourceDefinition) -> Settings:
         options.get("password"),
         tuple(one if "." in one else f"public.{one}" for one in patterns),
         _name(options.get("slot") or own, "slot"),
+        not options.get("slot"),
         publication or own,
         not publication,
         dict(options.get("columns") or {}),

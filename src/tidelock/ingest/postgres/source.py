@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
@@ -21,7 +22,7 @@ import psycopg
 import psycopg.sql
 import pyarrow as pa
 
-from tidelock.errors import SourceStopped
+from tidelock.errors import BrokenInvariant, SourceStopped
 from tidelock.ingest.intake.changes import TableChanges
 from tidelock.ingest.intake.incoming import Incoming, removes_of
 from tidelock.ingest.ledger import Entry, entries_table
@@ -30,11 +31,13 @@ from tidelock.ingest.postgres.catalog import (
     PgTable,
     Server,
     Types,
+    describe_tables,
     find_server,
     find_slot,
     find_tables,
 )
 from tidelock.ingest.postgres.connection import connected
+from tidelock.ingest.postgres.first_load import FirstLoad, Snapshot
 from tidelock.ingest.postgres.followed import Followed, TableEntry
 from tidelock.ingest.postgres.mapping import TEXTS
 from tidelock.ingest.postgres.messages import Relation, Truncate, read_lsn, show_lsn
@@ -42,7 +45,8 @@ from tidelock.ingest.postgres.replication import Replication
 from tidelock.ingest.postgres.settings import Settings, read_settings
 from tidelock.ingest.postgres.types import KEPT_TEXTS, PgType, map_columns
 from tidelock.ingest.protocol import Desk, Source, SourceTable
-from tidelock.model.sources import SourceDefinition
+from tidelock.ingest.reader import SourceReader
+from tidelock.model.sources import Reading, SourceDefinition
 
 ALONE_MAX = 32
 """So many transactions that wait are published one by one; of more, many share a commit."""
@@ -100,15 +104,18 @@ class PostgresSource(Source):
     # Reading
 
     def poll(self, desk: Desk) -> Iterator[Incoming]:
-        yield from self._prepare(desk)
-        stream = _Stream(self, desk)
+        yield from self._begin(desk)
+        if any(one.state == "loading" for one in entries_of(desk)):
+            if not self._load(desk, None):
+                return
+        stream = Stream(self, desk, None)
         try:
             yield from stream.read()
         finally:
             stream.close()
 
-    def _prepare(self, desk: Desk) -> Iterator[Incoming]:
-        """Make what is missing in the database, and remember where the stream begins."""
+    def _begin(self, desk: Desk) -> Iterator[Incoming]:
+        """Make what is missing in the database, and see to it that the stream can go on."""
         with connected(self._settings, self.name) as connection:
             server = find_server(connection)
             known = desk.entries(["server"]).get("server")
@@ -117,16 +124,72 @@ class PostgresSource(Source):
                 return
             tables = find_tables(connection, self._settings.tables)
             self._publish(connection, tables)
-            position = self._create_slot(connection)
+            self._drop_leftover(connection)
+        snapshot = Snapshot(self._settings, self.name, self._settings.slot, temporary=False)
+        try:
             incoming = desk.begin()
-            told = {"system": server.system, "timeline": server.timeline, "slot": self._settings.slot}
+            told = {"timeline": server.timeline, "slot": self._settings.slot}
             entries = [Entry("server", server.system, told)]
-            called = desk.tables
-            for table in tables:
-                entries.append(self._entry(table, called[table.name]).as_entry())
+            entries += [self._entry(one, desk.tables[one.name]).as_entry() for one in tables]
             incoming.note(entries_table(entries))
             incoming.transactions = 0
-        yield incoming.finish(show_lsn(position), message=f"{self.name}: begin")
+            yield incoming.finish(show_lsn(snapshot.position), message=f"{self.name}: begin")
+            self._load(desk, snapshot)
+        finally:
+            snapshot.close()
+
+    def _drop_leftover(self, connection: psycopg.Connection[Any]) -> None:
+        """Remove a slot that was made, and then nobody remembered it."""
+        slot = find_slot(connection, self._settings.slot)
+        if slot is None:
+            return
+        if not self._settings.owns_slot:
+            raise SourceStopped(
+                f"Source {self.name!r}: there is a replication slot {self._settings.slot!r} "
+                "already, and nobody knows from where on it was read. Drop it, or leave slot out, "
+                "and the source makes its own.",
+                source=self.name,
+                reason="slot",
+            )
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (self._settings.slot,))
+
+    def _load(self, desk: Desk, snapshot: Snapshot | None) -> bool:
+        """Load the tables that are not there yet; False if stopped first."""
+        loading = {one.oid: one for one in entries_of(desk) if one.state == "loading"}
+        with connected(self._settings, self.name) as connection:
+            found = describe_tables(connection, list(loading))
+        load = FirstLoad(
+            desk.store,
+            self._definition,
+            self._settings,
+            [(table, loading[table.oid]) for table in found],
+            desk.stopped,
+            lambda standings: desk.tell(Reading("loading", tables=tuple(standings))),
+        )
+        if snapshot is not None:
+            if not load.run(snapshot, mixed=False):
+                return False
+            load.adopt(desk.position, desk.position)
+        else:
+            own = Snapshot(self._settings, self.name, f"{self._settings.slot}_t", temporary=True)
+            try:
+                if not load.run(own, mixed=True):
+                    return False
+            finally:
+                own.close()
+            self._catch_up(desk, load, own.position)
+            load.adopt(desk.position, load.open().position)
+        desk.refresh()
+        return True
+
+    def _catch_up(self, desk: Desk, load: FirstLoad, until: int) -> None:
+        """Read the stream onto the branch of a load until it is past all of its snapshots."""
+        load.begin_streaming()
+        there = replace(self._definition, branch=load.branch)
+        reader = SourceReader(
+            desk.store, there, _CatchUp(self, until), desk.tables, stopped=desk.stopped
+        )
+        reader.read()
 
     def _entry(self, table: PgTable, called: str) -> TableEntry:
         return TableEntry(
@@ -134,7 +197,7 @@ class PostgresSource(Source):
             table.namespace,
             table.name,
             called,
-            "streaming",
+            "loading",
             "",
             table.key,
             table.identity,
@@ -163,14 +226,6 @@ class PostgresSource(Source):
             f"CREATE PUBLICATION {quoted} {'FOR TABLE ' + listed if listed else ''} "  # type: ignore[arg-type]
             "WITH (publish_via_partition_root = true)"
         )
-
-    def _create_slot(self, connection: psycopg.Connection[Any]) -> int:
-        row = connection.execute(
-            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
-            (self._settings.slot,),
-        ).fetchone()
-        assert row is not None
-        return read_lsn(row[0])
 
     def _check(
         self,
@@ -230,25 +285,49 @@ class PostgresSource(Source):
                 connection.execute(f"DROP PUBLICATION IF EXISTS {quoted}")  # type: ignore[arg-type]
 
 
-class _Stream:
+class _CatchUp(Source):
+    """The stream up to a position, for the branch of a load."""
+
+    def __init__(self, source: PostgresSource, until: int) -> None:
+        self._source = source
+        self._until = until
+
+    @classmethod
+    def open(cls, definition: SourceDefinition) -> Self:
+        raise BrokenInvariant("A stream that catches up is made of the source that it is of.")
+
+    def discover(self) -> Sequence[SourceTable]:
+        return ()
+
+    def poll(self, desk: Desk) -> Iterator[Incoming]:
+        stream = Stream(self._source, desk, self._until)
+        try:
+            yield from stream.read()
+        finally:
+            stream.close()
+
+
+def entries_of(desk: Desk) -> list[TableEntry]:
+    """What is remembered of the tables of a source."""
+    found = desk.ledger.entries()
+    return [TableEntry.of(one) for one in found if one.item.startswith("table:")]
+
+
+class Stream:
     """One reading of the stream, from the lake's position on."""
 
-    def __init__(self, source: PostgresSource, desk: Desk) -> None:
+    def __init__(self, source: PostgresSource, desk: Desk, until: int | None) -> None:
+        """It ends at `until`, or, if that is None and it is not live, at the end of the log now."""
         self._source = source
         self._desk = desk
         self._settings = source._settings
-        entries = desk.ledger.entries()
-        self._followed = Followed(
-            [TableEntry.of(one) for one in entries if one.item.startswith("table:")],
-            self._schema_of,
-            self._types_of,
-        )
+        self._followed = Followed(entries_of(desk), self._schema_of, self._types_of)
         self._assembly = Assembly(desk.begin, self._take, self._empty)
         self._replication = Replication(self._settings, source.name, read_lsn(desk.position))
         source._replication = self._replication
         self._passed = read_lsn(desk.position)
         self._moved_at = time.monotonic()
-        self._until = None if desk.live else self._end_of_log()
+        self._until = until if until is not None or desk.live else self._end_of_log()
 
     def close(self) -> None:
         self._assembly.drop()

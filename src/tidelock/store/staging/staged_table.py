@@ -84,7 +84,7 @@ class StagedTable:
     """Where the content of a stream table will stand; None leaves it as it is."""
     pruned: int = -1
     """The highest sequence of a row that is removed by retention."""
-    moved: tuple[str, str] | None = None
+    advance: tuple[str, str] | None = None
     """For the ledger of a source: the position that the source was read from, and the next one."""
     name: str = ""
     """What the table will be called; its own name unless it is renamed."""
@@ -186,7 +186,7 @@ class StagedTable:
     @property
     def changed(self) -> bool:
         moved = self.stream is not None and self.stream != self.state.stream
-        moved = moved or self.moved is not None
+        moved = moved or self.advance is not None
         return self.created or self.dropped or moved or self.renamed or bool(self.operations)
 
     @property
@@ -202,7 +202,7 @@ class StagedTable:
     def only_moved(self) -> bool:
         """Whether nothing changes but how far a source was read."""
         others = self.operations or self.created or self.dropped or self.renamed or self.stream
-        return self.moved is not None and not others
+        return self.advance is not None and not others
 
     @property
     def only_defined(self) -> bool:
@@ -329,8 +329,8 @@ class StagedTable:
         found = line.tables.same(self.origin)
         if found is None:
             raise self._conflict(None, "dropped")
-        if self.moved is not None and found.position != self.moved[0]:
-            raise position_conflict(self.moved[0], found.position, operation_id)
+        if self.advance is not None and found.position != self.advance[0]:
+            raise position_conflict(self.advance[0], found.position, operation_id)
         if found == self.state:
             return
         if self.stream is not None and found.stream != self.origin.stream:
@@ -433,7 +433,7 @@ class StagedTable:
         if self.dropped:
             return TableChange(before, None, deleted=self.state.rows)
         # A stream table whose frontier moves without its rows has not changed for its readers.
-        moved = bool(self.operations) or self.moved is not None
+        moved = bool(self.operations) or self.advance is not None
         same = kind == "maintenance" or not (self.created or moved)
         dataset = self.current() if self.created or self.operations else None
         after = replace(
@@ -441,7 +441,7 @@ class StagedTable:
             changed=self.state.changed if same else version,
             stream=self.state.stream if self.stream is None else self.stream_at(version),
             pruned=max(self.state.pruned, self.pruned),
-            position=self.state.position if self.moved is None else self.moved[1],
+            position=self.state.position if self.advance is None else self.advance[1],
             origin=self.state.origin if same else "",
         )
         after = self._labelled(after, durable=durable)
