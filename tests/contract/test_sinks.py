@@ -25,9 +25,9 @@ from tidelock.deliver.destinations.files.destination import FileSink
 from tidelock.deliver.destinations.iceberg import IcebergSink
 from tidelock.deliver.destinations.kinds import check_kind, open_sink
 from tidelock.deliver.destinations.protocol import Sink
-from tidelock.store.secrets import check_secrets, resolve
 from tidelock.errors import InvalidOption
 from tidelock.model.sinks import SinkDefinition
+from tidelock.store.secrets import check_secrets, resolve
 from tidelock.testing.sink_contract import SinkContract
 from tidelock.testing.sink_rows import ODD_VALUES
 

@@ -139,7 +139,16 @@ class Server:
     def program(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of the programs that come with the server against it."""
         return subprocess.run(
-            [self.bin / name, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", *arguments],
+            [
+                self.bin / name,
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(self.port),
+                "-U",
+                "postgres",
+                *arguments,
+            ],
             capture_output=True,
             text=True,
             env=_environment(),

@@ -31,7 +31,6 @@ from tidelock.deliver.delivery.quarantine import (
 from tidelock.deliver.destinations.kinds import check_kind, kind_of, open_sink
 from tidelock.deliver.destinations.partitions import check_partition_by
 from tidelock.deliver.destinations.protocol import Sink, Terms, never
-from tidelock.store.secrets import check_secrets
 from tidelock.deliver.lanes import Lanes
 from tidelock.deliver.replay import Replay
 from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
@@ -53,6 +52,7 @@ from tidelock.store.leases.holds import hold_names, release_hold
 from tidelock.store.log.log import Head
 from tidelock.store.objects import layout
 from tidelock.store.objects.protocol import ObjectInfo
+from tidelock.store.secrets import check_secrets
 from tidelock.store.store import Store
 
 DROP_SECONDS = 3.0

@@ -145,9 +145,7 @@ class SourceReader:
                     stage_incoming(incoming, transaction)
                     for entries in incoming.entries:
                         transaction.note_entries(self._definition.ledger, entries)
-                    transaction.move_position(
-                        self._definition.ledger, expected, incoming.position
-                    )
+                    transaction.move_position(self._definition.ledger, expected, incoming.position)
                 assert transaction.commit is not None
                 return transaction.commit
             except SourceMoved:

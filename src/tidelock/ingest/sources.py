@@ -206,9 +206,7 @@ class Sources:
             yield check
 
 
-def tables_of(
-    definition: SourceDefinition, source: Source
-) -> list[tuple[SourceTable, str]]:
+def tables_of(definition: SourceDefinition, source: Source) -> list[tuple[SourceTable, str]]:
     """The tables of a source, each with what the lake calls it."""
     found = []
     for table in source.discover():

@@ -31,6 +31,7 @@ from tidelock.run.functions import refuse_deferred, refuse_unfinished
 from tidelock.run.merges import MergeMethods
 from tidelock.run.schemas import SchemaMethods
 from tidelock.run.sinks import SinkMethods
+from tidelock.run.sources import SourceMethods
 from tidelock.run.statements import StatementMethods
 from tidelock.run.streams import StreamMethods
 from tidelock.run.upkeep import UpkeepMethods
@@ -57,6 +58,7 @@ class Lake(
     SchemaMethods,
     StreamMethods,
     SinkMethods,
+    SourceMethods,
     MergeMethods,
     DiffMethods,
     UpkeepMethods,

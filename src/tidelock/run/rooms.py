@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelock.derive.definitions.define import StreamDefinitions
     from tidelock.derive.refresh.refreshes import StreamRefreshes
     from tidelock.derive.status import Reporting
+    from tidelock.ingest.sources import Sources
 
 
 class Rooms:
@@ -66,3 +67,9 @@ class Rooms:
         from tidelock.deliver.sinks import Sinks
 
         return Sinks(self._store, self._ledger)
+
+    @once
+    def _sources(self) -> Sources:
+        from tidelock.ingest.sources import Sources
+
+        return Sources(self._store)

@@ -17,8 +17,8 @@ from tidelock.model.names import check_table_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelock.store.lookup.wanted_keys import Positions as Places
     from tidelock.model.schema.schema import TableSchema
+    from tidelock.store.lookup.wanted_keys import Positions as Places
     from tidelock.store.staging.staged_table import StagedTable
     from tidelock.store.staging.staged_tables import StagedTables
 
@@ -72,7 +72,9 @@ class SourceMethods:
 
                 wanted = parse_schema(schema, list(key) or None)
                 own = tuple(Column(one.name, one.type) for one in hidden)
-                self._tables.create(check_table_name(name), replace(wanted, columns=(*wanted.columns, *own)))
+                self._tables.create(
+                    check_table_name(name), replace(wanted, columns=(*wanted.columns, *own))
+                )
 
     def create_ledger(self, name: str, schema: TableSchema) -> None:
         """Create the hidden table of a source."""

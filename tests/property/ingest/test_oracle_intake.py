@@ -52,7 +52,11 @@ class Teller:
     """Tells one transaction to the model and to an Incoming."""
 
     def __init__(
-        self, chance: random.Random, model: Model, incoming: Incoming, schemas: dict[str, TableSchema]
+        self,
+        chance: random.Random,
+        model: Model,
+        incoming: Incoming,
+        schemas: dict[str, TableSchema],
     ) -> None:
         self.chance = chance
         self.model = model

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidelock.deliver.destinations.protocol import Sink
-from tidelock.store.secrets import resolve
 from tidelock.errors import InvalidOption
 from tidelock.model.names import suggest
 from tidelock.model.sinks import SinkDefinition
+from tidelock.store.secrets import resolve
 
 
 @dataclass(frozen=True, slots=True)

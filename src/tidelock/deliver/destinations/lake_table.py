@@ -49,7 +49,6 @@ from tidelock.deliver.destinations.protocol import (
     is_left_by,
     rows_option,
 )
-from tidelock.store.secrets import resolve
 from tidelock.errors import Advice, DestinationFailed, InvalidOption, SinkStopped
 from tidelock.model.names import fold
 from tidelock.model.positions import end_of, version_of
@@ -69,6 +68,7 @@ from tidelock.model.types import normal_type
 from tidelock.store.lookup.by_sequence import SEQUENCE
 from tidelock.store.objects.failpoints import hit
 from tidelock.store.objects.kinds.location import locate
+from tidelock.store.secrets import resolve
 
 ROWS_PER_COMMIT = 1_000_000
 

@@ -83,7 +83,9 @@ class Collected:
         """Give the rows that there are a column, which is NULL in them."""
         field = pa.field(column.name, column.type, column.nullable)
         self._changes = [
-            replace(one, puts=one.puts.append_column(field, pa.nulls(one.puts.num_rows, field.type)))
+            replace(
+                one, puts=one.puts.append_column(field, pa.nulls(one.puts.num_rows, field.type))
+            )
             for one in self._changes
         ]
 

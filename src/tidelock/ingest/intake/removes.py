@@ -16,8 +16,8 @@ from lance.fragment import FragmentMetadata
 from tidelock.ingest.intake.changes import Parts, Places
 from tidelock.model.names import HIDDEN
 from tidelock.model.schema.schema import Column, TableSchema
-from tidelock.store.lookup.literals import in_list
 from tidelock.store.lookup.key_numbers import Numbering, whole
+from tidelock.store.lookup.literals import in_list
 from tidelock.store.lookup.wanted_keys import Range
 from tidelock.store.objects import layout
 from tidelock.store.tables.datasets import TableFiles

@@ -121,7 +121,10 @@ class Spool:
         one range of keys after the other."""
         parts = as_parts(undone)
         if not self._fragments:
-            yield np.zeros(0, np.int64), _distinct(self._removes.within(None, self._key, begin, parts)[0])
+            yield (
+                np.zeros(0, np.int64),
+                _distinct(self._removes.within(None, self._key, begin, parts)[0]),
+            )
             return
         dataset, own = self._written()
         keys = StagedKeys(dataset, own, self._key)

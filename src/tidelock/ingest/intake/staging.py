@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelock.ingest.intake.changes import TableChanges, since_emptied, without_parts
+from tidelock.ingest.intake.changes import Places, TableChanges, since_emptied, without_parts
 from tidelock.ingest.intake.incoming import Incoming, TableWork
 from tidelock.ingest.intake.net import net_by_key
 from tidelock.ingest.intake.spool import as_parts
@@ -43,7 +43,7 @@ def _stage_collected(name: str, changes: TableChanges, transaction: Transaction)
         transaction.remove_rows(name, changes.removes)
         return
 
-    def rows_before(keys: pa.Table) -> tuple[pa.Table, object]:
+    def rows_before(keys: pa.Table) -> tuple[pa.Table, Places]:
         return transaction.rows_of(name, keys)
 
     net = net_by_key(changes, key, rows_before, emptied=emptied)

@@ -32,8 +32,8 @@ from tidelock.ingest.postgres.messages import (
     TwoPhase,
     read_message,
 )
-from tidelock.ingest.postgres.tuples import HEADER_BYTES, relations_of
 from tidelock.ingest.postgres.replication import Block
+from tidelock.ingest.postgres.tuples import HEADER_BYTES, relations_of
 
 
 @dataclass
@@ -155,9 +155,7 @@ class Assembly:
                 return streamed
             case StreamStart():
                 if message.xid not in self.open:
-                    self.open[message.xid] = Streamed(
-                        message.xid, self._begin(), datetime.now(UTC)
-                    )
+                    self.open[message.xid] = Streamed(message.xid, self._begin(), datetime.now(UTC))
                 self._streamed = self.open[message.xid]
             case StreamStop():
                 self._streamed = None

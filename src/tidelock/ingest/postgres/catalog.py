@@ -126,9 +126,7 @@ def find_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
     return Slot(plugin, database, pid, read_lsn(confirmed or ""), read_lsn(restart or ""), lost)
 
 
-def find_tables(
-    connection: psycopg.Connection[Any], patterns: Sequence[str]
-) -> list[PgTable]:
+def find_tables(connection: psycopg.Connection[Any], patterns: Sequence[str]) -> list[PgTable]:
     """The tables that are meant; of a partitioned table the whole, and not its partitions."""
     found = connection.execute(_TABLES).fetchall()
     rows = [row for row in found if matches(patterns, row[1], row[2])]
@@ -167,15 +165,23 @@ def _described(connection: psycopg.Connection[Any], rows: list[Any]) -> list[PgT
     for oid, namespace, name, identity, tuples, pages, kind, _, _ in rows:
         own = keys[oid]
         key = own.get("identity", ()) if identity == "i" else own.get("primary", ())
-        told: Identity = "key" if identity in "di" and key else "full" if identity == "f" else "nothing"
+        told: Identity = (
+            "key" if identity in "di" and key else "full" if identity == "f" else "nothing"
+        )
         tables.append(
             PgTable(
                 oid,
                 namespace,
                 name,
                 tuple(
-                    PgColumn(column[2], column[1], types.of(column[3], column[4]), column[5],
-                             column[6] != "", column[7] != "")
+                    PgColumn(
+                        column[2],
+                        column[1],
+                        types.of(column[3], column[4]),
+                        column[5],
+                        column[6] != "",
+                        column[7] != "",
+                    )
                     for column in columns[oid]
                 ),
                 key,
@@ -197,9 +203,7 @@ class Types:
         """By oid and typmod."""
         pairs = set(wanted_pairs)
         wanted = sorted({oid for oid, _ in pairs})
-        self._rows = {
-            row[0]: row for row in connection.execute(_TYPES, (wanted,)).fetchall()
-        }
+        self._rows = {row[0]: row for row in connection.execute(_TYPES, (wanted,)).fetchall()}
         for row in self._rows.values():
             pairs |= {(row[0], NO_TYPMOD), (row[2], row[3])}
             pairs |= {(row[4], typmod) for oid, typmod in list(pairs) if oid == row[0]}
@@ -215,9 +219,7 @@ class Types:
         _, kind, base, base_typmod, element, delimiter = self._rows[oid]
         name = self._names.get((oid, typmod)) or self._names[oid, NO_TYPMOD]
         if element:
-            return PgType(
-                oid, name, typmod, "array", None, self.of(element, typmod), delimiter
-            )
+            return PgType(oid, name, typmod, "array", None, self.of(element, typmod), delimiter)
         told: Any = _KINDS.get(kind, "base")
         inner = self.of(base, base_typmod) if told == "domain" else None
         return PgType(oid, name, typmod, told, inner, None, delimiter)

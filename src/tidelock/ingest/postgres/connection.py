@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 from psycopg import pq
+from psycopg.pq.abc import PGconn
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidelock.errors import (
@@ -55,7 +56,7 @@ def conninfo(settings: Settings, *, replication: bool = False) -> str:
     }
     if settings.password is not None:
         own["password"] = settings.password
-    return make_conninfo(**{**given, **own})
+    return make_conninfo(**{**given, **own})  # type: ignore[arg-type]
 
 
 def address(settings: Settings) -> str:
@@ -78,13 +79,11 @@ def connected(settings: Settings, name: str) -> Iterator[psycopg.Connection[Any]
         connection.close()
 
 
-def connect_for_replication(settings: Settings, name: str) -> pq.PGconn:
+def connect_for_replication(settings: Settings, name: str) -> PGconn:
     with failures(settings, name):
-        connection = pq.PGconn.connect(conninfo(settings, replication=True).encode())
+        connection: PGconn = pq.PGconn.connect(conninfo(settings, replication=True).encode())
         if connection.status != pq.ConnStatus.OK:
-            message = connection.get_error_message() if hasattr(connection, "get_error_message") else (
-                connection.error_message.decode(errors="replace")
-            )
+            message = connection.error_message.decode(errors="replace")
             connection.finish()
             raise psycopg.OperationalError(message)
     return connection

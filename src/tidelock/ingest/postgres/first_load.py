@@ -123,9 +123,7 @@ class FirstLoad:
             head = self._store.branches.head(self.branch)
         except BranchNotFound:
             main = self._store.branches.head(self._definition.branch)
-            self._store.branches.create(
-                self.branch, main.branch, main.version, self._store.actor
-            )
+            self._store.branches.create(self.branch, main.branch, main.version, self._store.actor)
             head = self._store.branches.head(self.branch)
         return Ledger(self._store, self._definition, head)
 
@@ -206,9 +204,7 @@ class FirstLoad:
 
     # Pieces
 
-    def _work(
-        self, waiting: queue.SimpleQueue[Piece], snapshot: Snapshot, mixed: bool
-    ) -> None:
+    def _work(self, waiting: queue.SimpleQueue[Piece], snapshot: Snapshot, mixed: bool) -> None:
         try:
             with connected(self._settings, self._definition.name) as connection:
                 connection.autocommit = False
@@ -226,9 +222,7 @@ class FirstLoad:
         except BaseException as error:  # noqa: BLE001 - raised where the threads are waited for
             self._error = error
 
-    def _load(
-        self, connection: psycopg.Connection[Any], piece: Piece, *, mixed: bool
-    ) -> None:
+    def _load(self, connection: psycopg.Connection[Any], piece: Piece, *, mixed: bool) -> None:
         table, entry = self._tables[piece.oid]
         with self._store.begin(
             self.branch, message=f"{self._definition.name}: {table.shown}, piece {piece.number}"
@@ -268,9 +262,7 @@ class FirstLoad:
         names = [one.mapped.name for one in mapping.sent]
         with connection.cursor() as cursor, cursor.copy(_query(piece, names)) as copy:
             for texts in read_csv(copy, len(names)):
-                given = {
-                    one.name: texts.column(number) for number, one in enumerate(mapping.sent)
-                }
+                given = {one.name: texts.column(number) for number, one in enumerate(mapping.sent)}
                 yield from mapping.rows(given, texts.num_rows).to_batches()
 
     # The end

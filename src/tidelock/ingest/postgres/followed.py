@@ -131,18 +131,13 @@ class Followed:
     def entry(self, oid: int) -> TableEntry | None:
         return self._entries.get(oid)
 
-    def _follow(
-        self, entry: TableEntry, relation: Relation, incoming: Incoming
-    ) -> TableMapping:
+    def _follow(self, entry: TableEntry, relation: Relation, incoming: Incoming) -> TableMapping:
         """Take a relation as it is now, with all that has changed of it."""
         schema = self._schemas.get(entry.table) or self._schema_of(entry.table)
-        generated = set()
         pairs = {one.name: (one.type_oid, one.typmod) for one in relation.columns}
         self._learn([pair for pair in pairs.values() if pair not in self._types])
         sent = []
         for place, column in enumerate(relation.columns):
-            if column.name in generated:
-                continue
             type_ = self._types[pairs[column.name]]
             described = PgColumn(column.name, place + 1, type_)
             mapped = map_column(described, entry.types.get(column.name))
@@ -152,9 +147,7 @@ class Followed:
         self._check_key(entry, relation, schema, sent)
         self._schemas[entry.table] = schema
         if dict(entry.columns) != pairs or entry.shown != f"{relation.namespace}.{relation.name}":
-            entry = replace(
-                entry, columns=pairs, namespace=relation.namespace, name=relation.name
-            )
+            entry = replace(entry, columns=pairs, namespace=relation.namespace, name=relation.name)
             self._entries[entry.oid] = entry
             incoming.note(entries_table([entry.as_entry()]))
         return TableMapping(
@@ -187,7 +180,9 @@ class Followed:
         names = {fold(one.name) for one in sent}
         missing = [name for name in schema.key if fold(name) not in names]
         told = {fold(one.name) for one in relation.columns if one.is_key}
-        if missing or (schema.key and relation.identity != "f" and told != set(map(fold, schema.key))):
+        if missing or (
+            schema.key and relation.identity != "f" and told != set(map(fold, schema.key))
+        ):
             raise SourceStopped(
                 f"Table {entry.shown}: what identifies its rows is another than before: it was "
                 f"({', '.join(schema.key)}). Load it anew with `tidelock source resnapshot`.",

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.ingest.intake.changes import Carried, Mask, TableChanges
+from tidelock.ingest.intake.changes import Carried, Mask, Places, TableChanges
 from tidelock.ingest.postgres.tuples import DELETE, Changes, Tuples, decode_changes
 from tidelock.ingest.postgres.types import KEPT_TEXTS, Mapped, convert, keep_beside
 from tidelock.model.names import HIDDEN
@@ -60,7 +60,7 @@ class TableMapping:
         told = decode_changes(messages, self.columns, streamed=streamed)
         new = self._fill_from_old_rows(told)
         puts = self._rows(new)
-        numbers = np.cumsum(told.has_new) - told.has_new
+        numbers: Places = np.cumsum(told.has_new) - told.has_new
         removes, at = self._removes(told, puts)
         parts = told.xids
         return TableChanges(

@@ -102,15 +102,7 @@ class Other:
 
 
 Message: TypeAlias = (
-    Begin
-    | End
-    | StreamStart
-    | StreamStop
-    | StreamAbort
-    | Relation
-    | Truncate
-    | TwoPhase
-    | Other
+    Begin | End | StreamStart | StreamStop | StreamAbort | Relation | Truncate | TwoPhase | Other
 )
 
 

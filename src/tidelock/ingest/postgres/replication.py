@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
 
 from tidelock.errors import SourceError, SourceUnavailable
 from tidelock.ingest.postgres.connection import address, connect_for_replication, typed
@@ -235,14 +236,14 @@ def _size(block: Block) -> int:
     return sum(map(len, block.messages))
 
 
-def _code(result: pq.PGresult) -> str:
+def _code(result: PGresult) -> str:
     found = result.error_field(pq.DiagnosticField.SQLSTATE)
     return "58000" if found is None else found.decode()
 
 
-def _message(result: pq.PGresult) -> str:
+def _message(result: PGresult) -> str:
     return result.error_message.decode(errors="replace")
 
 
-def _error_of(connection: pq.PGconn) -> str:
+def _error_of(connection: PGconn) -> str:
     return connection.error_message.decode(errors="replace") or "the connection was lost"

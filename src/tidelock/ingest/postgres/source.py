@@ -26,7 +26,7 @@ from tidelock.errors import BrokenInvariant, SourceStopped
 from tidelock.ingest.intake.changes import TableChanges
 from tidelock.ingest.intake.incoming import Incoming, removes_of
 from tidelock.ingest.ledger import Entry, entries_table
-from tidelock.ingest.postgres.assembly import Assembly, Ended, Passed, Run, Streamed, Whole
+from tidelock.ingest.postgres.assembly import Assembly, Ended, Run, Streamed, Whole
 from tidelock.ingest.postgres.catalog import (
     PgTable,
     Server,
@@ -99,7 +99,9 @@ class PostgresSource(Source):
     def _overrides(self, table: PgTable) -> dict[str, str]:
         prefix = f"{table.shown}."
         given = self._settings.columns
-        return {name[len(prefix) :]: kind for name, kind in given.items() if name.startswith(prefix)}
+        return {
+            name[len(prefix) :]: kind for name, kind in given.items() if name.startswith(prefix)
+        }
 
     # Reading
 
@@ -220,10 +222,12 @@ class PostgresSource(Source):
                 source=self.name,
                 reason="publication",
             )
-        listed = ", ".join(psycopg.sql.Identifier(t.namespace, t.name).as_string(connection) for t in tables)
+        listed = ", ".join(
+            psycopg.sql.Identifier(t.namespace, t.name).as_string(connection) for t in tables
+        )
         quoted = psycopg.sql.Identifier(name).as_string(connection)
         connection.execute(
-            f"CREATE PUBLICATION {quoted} {'FOR TABLE ' + listed if listed else ''} "  # type: ignore[arg-type]
+            f"CREATE PUBLICATION {quoted} {'FOR TABLE ' + listed if listed else ''} "
             "WITH (publish_via_partition_root = true)"
         )
 
@@ -282,7 +286,7 @@ class PostgresSource(Source):
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (self._settings.slot,))
             if self._settings.owns_publication:
                 quoted = psycopg.sql.Identifier(self._settings.publication).as_string(connection)
-                connection.execute(f"DROP PUBLICATION IF EXISTS {quoted}")  # type: ignore[arg-type]
+                connection.execute(f"DROP PUBLICATION IF EXISTS {quoted}")
 
 
 class _CatchUp(Source):
@@ -437,7 +441,9 @@ class Stream:
             self._moved_at = time.monotonic()
             incoming = self._desk.begin()
             incoming.transactions = 0
-            yield incoming.finish(show_lsn(self._passed), message=f"{self._source.name}: nothing new")
+            yield incoming.finish(
+                show_lsn(self._passed), message=f"{self._source.name}: nothing new"
+            )
 
     def _is_over(self) -> bool:
         return self._until is not None and self._passed >= self._until

@@ -44,7 +44,8 @@ class Tuples:
 
     def missing(self, column: int) -> npt.NDArray[np.bool_]:
         """Which rows do not have the value of a column, because it is what it was."""
-        return self.kinds[column] == UNCHANGED
+        found: npt.NDArray[np.bool_] = self.kinds[column] == UNCHANGED
+        return found
 
 
 @dataclass(frozen=True)

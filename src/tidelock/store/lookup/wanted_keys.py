@@ -137,7 +137,9 @@ class StagedKeys:
         keys = found.select(self.columns).rename_columns(self.names)
         return keys, self._positions(found)
 
-    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, Positions, Positions]:
+    def rows_of(
+        self, keys: pa.Table, columns: Sequence[str]
+    ) -> tuple[pa.Table, Positions, Positions]:
         """The rows that have one of some keys, which differ: for each the number of its key, and
         its position. A key may have several."""
         values = whole(keys.column(0).unique())

@@ -36,11 +36,11 @@ from tidelock.deliver.destinations.protocol import (
     is_left_by,
     rows_option,
 )
-from tidelock.store.secrets import resolve
 from tidelock.deliver.reports import ManifestReport
 from tidelock.errors import SinkStopped
 from tidelock.model.sinks import NOBODY, Chunk, DeliveryPlan, SinkDefinition, SinkState, Standing
 from tidelock.store.rows.batch_stream import BatchStream
+from tidelock.store.secrets import resolve
 
 ROWS_PER_FILE = 1_000_000
 LISTED_MAX = 1000

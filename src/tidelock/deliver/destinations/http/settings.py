@@ -17,9 +17,9 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
-from tidelock.store.secrets import is_reference, is_secret, refer_to, resolve
 from tidelock.errors import Advice, InvalidOption
 from tidelock.model.time.durations import in_seconds, parse_duration
+from tidelock.store.secrets import is_reference, is_secret, refer_to, resolve
 
 ROWS_PER_CHUNK_MAX = 5000
 TIMEOUT_SECONDS = 60.0
