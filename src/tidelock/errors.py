@@ -71,7 +71,7 @@ TidelockError
   + SourceError                a source could not be read
   |   + SourceUnavailable      it does not answer, or the connection was lost; it is tried again
   |   + SourceDenied           a permission is missing
-  |   + SourceStopped          it cannot go on by itself: what was to be read is gone, or is not what it was
+  |   + SourceStopped          it cannot go on by itself: what was to be read is gone, say
   + DeliveryError              a sink could not deliver
   |   + SinkStopped            it cannot tell how far it has come, or what it follows is gone
   |   + SinkLapsed             what it had still to deliver was removed

@@ -93,7 +93,7 @@ class Spool:
         self._holder.rollback()
 
     def result(self, undone: set[int]) -> SpooledRows:
-        """What the transaction comes to; in a table without a key, `removed` has what it removes."""
+        """What the transaction comes to; `removed` tells what leaves a table without a key."""
         begin, emptied = self._begin(undone)
         dead = self._parts.mask(as_parts(undone))
         dead[:begin] = True

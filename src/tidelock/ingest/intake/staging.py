@@ -61,9 +61,8 @@ def _stage_spooled(work: TableWork, undone: set[int], transaction: Transaction) 
     staged = transaction.stage(work.name)
     if came.emptied:
         staged.add(Overwrite(came.fragments))
-    elif not staged.schema.key:
-        if came.fragments:
-            staged.add(Append(fragments=came.fragments))
+    elif not staged.schema.key and came.fragments:
+        staged.add(Append(fragments=came.fragments))
     for gone in came.gone:
         transaction.remove_keys(work.name, gone)
     if staged.schema.key and came.fragments and not came.emptied:

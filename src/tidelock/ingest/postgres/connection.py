@@ -11,8 +11,8 @@ from typing import Any
 
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGconn
 
 from tidelock.errors import (
     Advice,

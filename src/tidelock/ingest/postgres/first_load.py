@@ -278,7 +278,7 @@ class FirstLoad:
         message = f"{self._definition.name}: first load"
         with self._store.begin(self._definition.branch, message=message) as transaction:
             entries = []
-            for table, entry in self._tables.values():
+            for _, entry in self._tables.values():
                 taken = tip.tables[entry.table]
                 now = transaction.base.tables[entry.table]
                 if taken.pin != now.pin:

@@ -107,9 +107,9 @@ class PostgresSource(Source):
 
     def poll(self, desk: Desk) -> Iterator[Incoming]:
         yield from self._begin(desk)
-        if any(one.state == "loading" for one in entries_of(desk)):
-            if not self._load(desk, None):
-                return
+        loading = any(one.state == "loading" for one in entries_of(desk))
+        if loading and not self._load(desk, None):
+            return
         stream = Stream(self, desk, None)
         try:
             yield from stream.read()

@@ -70,7 +70,7 @@ class Story:
             carried = Carried(
                 np.array([put for put, _, _ in self.carried], np.int64),
                 keys_table([key for _, key, _ in self.carried]),
-                {name: np.array([name in l for _, _, l in self.carried]) for name in names},
+                {name: np.array([name in some for _, _, some in self.carried]) for name in names},
             )
         return TableChanges(
             pa.Table.from_pylist(self.puts, SCHEMA),
