@@ -70,18 +70,21 @@ class Work:
             self.sessions.append(Session(connection))
         self._watcher = self.server.connect()
         self._watcher.execute(TEXT_SETTINGS)
-        self.note()
+        self.note(0)
 
     def close(self) -> None:
         for session in self.sessions:
             session.connection.close()
         self._watcher.close()
 
-    def note(self) -> None:
-        """What is there now, and where the log is."""
-        content = {table: self._content(table) for table in TABLES}
+    def note(self, position: int) -> None:
+        """What is there now; `position` is where the log was before it came to be so."""
+        self.contents.append((position, {table: self._content(table) for table in TABLES}))
+
+    def position(self) -> int:
+        """Where the log is."""
         (row,) = self._watcher.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-        self.contents.append((read_lsn(row[0]), content))
+        return read_lsn(row[0])
 
     def _content(self, table: str) -> Counter[tuple[Any, ...]]:
         names = [
@@ -129,10 +132,11 @@ class Work:
 
     def _end(self, session: Session, *, commit: bool) -> None:
         if session.is_open:
+            before = self.position()
             session.connection.execute("COMMIT" if commit else "ROLLBACK")
             session.is_open, session.depth = False, 0
             if commit:
-                self.note()
+                self.note(before)
 
     def _statement(self) -> str:
         chance = self.chance
@@ -175,14 +179,15 @@ class Work:
         if any(session.is_open for session in self.sessions):
             return
         self.columns_added += 1
+        before = self.position()
         self._watcher.execute(f"ALTER TABLE keyed ADD COLUMN c{self.columns_added} BIGINT")  # type: ignore[arg-type]
-        self.note()
+        self.note(before)
 
 
 def content_at(work: Work, position: int) -> Content:
     """What the database held at a position of its log."""
-    place = bisect_left([lsn for lsn, _ in work.contents], position)
-    return work.contents[place][1]
+    place = bisect_left([before for before, _ in work.contents], position)
+    return work.contents[place - 1][1]
 
 
 def content_of(lake: Lake, work: Work, version: int, into: str) -> Content:
@@ -212,12 +217,12 @@ def content_of(lake: Lake, work: Work, version: int, into: str) -> Content:
     return found
 
 
-def check_lake(lake: Lake, work: Work, into: str, since: int = 0) -> int:
+def check_lake(lake: Lake, work: Work, into: str) -> int:
     """Compare every commit of the source with what the database held then; how many there were."""
     compared = 0
     for commit in lake.log(limit=None):
         told = commit.properties.get(SOURCE)
-        if told is None or commit.version <= since or not told.get("position"):
+        if told is None or not (told["transactions"] or told.get("loaded")):
             continue
         lake_has = content_of(lake, work, commit.version, into)
         was = content_at(work, read_lsn(told["position"]))

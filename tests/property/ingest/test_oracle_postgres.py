@@ -85,7 +85,6 @@ def walk(server: Server, uri: str, chance: random.Random, name: str, *, kills: b
             elif chance.random() < 0.7:
                 ingest(uri, name)
         work.finish()
-        work.note()
         ingest(uri, name)
         with tidelock.open(uri) as lake:
             compared = check_lake(lake, work, INTO)

@@ -36,7 +36,7 @@ from tidelock.ingest.postgres.mapping import SentColumn, TableMapping
 from tidelock.ingest.postgres.messages import read_lsn
 from tidelock.ingest.postgres.settings import Settings
 from tidelock.ingest.postgres.types import map_column, taken_columns
-from tidelock.model.sources import SourceDefinition, TableStanding
+from tidelock.model.sources import SOURCE, SourceDefinition, TableStanding
 from tidelock.store.kinship.bases import Tip
 from tidelock.store.merge.adopted import adopt
 from tidelock.store.objects.failpoints import hit
@@ -276,7 +276,16 @@ class FirstLoad:
         """Let the source's branch have the tables as they are on this one."""
         tip = Tip.of(self._store.branches.head(self.branch))
         message = f"{self._definition.name}: first load"
-        with self._store.begin(self._definition.branch, message=message) as transaction:
+        told = {
+            "name": self._definition.name,
+            "id": self._definition.id,
+            "position": position,
+            "transactions": 0,
+            "loaded": [entry.table for _, entry in self._tables.values()],
+        }
+        with self._store.begin(
+            self._definition.branch, message=message, properties={SOURCE: told}
+        ) as transaction:
             entries = []
             for _, entry in self._tables.values():
                 taken = tip.tables[entry.table]
