@@ -162,8 +162,9 @@ class Work:
                 "ON CONFLICT (a, b) DO UPDATE SET v = excluded.v",
                 f"UPDATE pairs SET a = {n} WHERE a = {m}",
                 f"DELETE FROM pairs WHERE a = {n}",
-                f"INSERT INTO whole SELECT i, 'v' || i, {long} FROM generate_series({n}, {n + many})"
-                " i ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+                f"INSERT INTO whole SELECT i, 'v' || i, {long} "
+                f"FROM generate_series({n}, {n + many}) i "
+                "ON CONFLICT (id) DO UPDATE SET v = excluded.v",
                 f"UPDATE whole SET v = v || 'x' WHERE id = {n}",
                 f"UPDATE whole SET id = {m} WHERE id = {n}",
                 f"DELETE FROM whole WHERE id = {n}",

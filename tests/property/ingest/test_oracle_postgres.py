@@ -74,16 +74,19 @@ def walk(server: Server, uri: str, chance: random.Random, name: str, *, kills: b
     work.steps(chance.randrange(60))
     work.finish()
     create(uri, server, name)
+    loaded = False
     try:
         for _ in range(chance.randrange(2, 5)):
             work.steps(chance.randrange(5, 120), ddl=True)
-            if chance.random() < 0.5:
+            if chance.random() < 0.5 or not loaded:
+                # A slot is made when what was writing has ended.
                 work.finish()
             if kills:
                 armed = f"{chance.choice(FAILPOINTS)}=kill@{chance.randrange(1, 6)}"
                 lakes.run(ingest, uri, name, failpoints=armed, lease_seconds=0.5)
             elif chance.random() < 0.7:
                 ingest(uri, name)
+                loaded = True
         work.finish()
         ingest(uri, name)
         with tidelock.open(uri) as lake:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq.abc import PGconn
+from psycopg.pq.abc import PGconn, PGresult
 
 from tidelock.errors import (
     Advice,
@@ -124,6 +124,17 @@ def typed(error: psycopg.Error, settings: Settings, name: str) -> SourceError | 
     if code in ("55000", "42704", "58P01", "0A000", "42P01", "22023", "53400"):
         return SourceStopped(f"Source {name!r}: PostgreSQL at {where} says: {said}", **evidence)
     return SourceUnavailable(f"Source {name!r}: PostgreSQL at {where}: {said}", **evidence)
+
+
+def error_of(result: PGresult, settings: Settings, name: str) -> SourceError | SourceBusy:
+    """The error of ours that a result of a command is which failed."""
+    found = result.error_field(pq.DiagnosticField.SQLSTATE)
+    message = result.error_message.decode(errors="replace")
+    try:
+        kind = psycopg.errors.lookup("58000" if found is None else found.decode())
+    except KeyError:
+        kind = psycopg.OperationalError
+    return typed(kind(message), settings, name)
 
 
 def said_by(error: BaseException) -> str:

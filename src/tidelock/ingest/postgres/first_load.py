@@ -30,11 +30,11 @@ import pyarrow.csv
 from tidelock.errors import BranchNotFound
 from tidelock.ingest.ledger import Entry, Ledger, entries_table
 from tidelock.ingest.postgres.catalog import PgTable
-from tidelock.ingest.postgres.connection import connect_for_replication, connected, failures
+from tidelock.ingest.postgres.connection import connected
 from tidelock.ingest.postgres.followed import TableEntry
 from tidelock.ingest.postgres.mapping import SentColumn, TableMapping
-from tidelock.ingest.postgres.messages import read_lsn
 from tidelock.ingest.postgres.settings import Settings
+from tidelock.ingest.postgres.snapshot import Snapshot
 from tidelock.ingest.postgres.types import map_column, taken_columns
 from tidelock.model.sources import SOURCE, SourceDefinition, TableStanding
 from tidelock.store.kinship.bases import Tip
@@ -66,30 +66,6 @@ class Piece:
     @property
     def item(self) -> str:
         return f"piece:{self.oid}:{self.number}"
-
-
-class Snapshot:
-    """A snapshot of the database that other connections can read, while this is open."""
-
-    def __init__(self, settings: Settings, name: str, slot: str, *, temporary: bool) -> None:
-        self._connection = connect_for_replication(settings, name)
-        kind = "TEMPORARY " if temporary else ""
-        command = f'CREATE_REPLICATION_SLOT "{slot}" {kind}LOGICAL pgoutput EXPORT_SNAPSHOT'
-        result = self._connection.exec_(command.encode())
-        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
-            message = result.error_message.decode(errors="replace")
-            code = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"58000"
-            self._connection.finish()
-            with failures(settings, name):
-                raise psycopg.errors.lookup(code.decode())(message)
-        point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-        assert point is not None
-        assert snapshot is not None
-        self.position = read_lsn(point.decode())
-        self.name = snapshot.decode()
-
-    def close(self) -> None:
-        self._connection.finish()
 
 
 class FirstLoad:

@@ -19,10 +19,15 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import pq
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGconn
 
-from tidelock.errors import SourceError, SourceUnavailable
-from tidelock.ingest.postgres.connection import address, connect_for_replication, typed
+from tidelock.errors import SourceBusy, SourceError, SourceUnavailable
+from tidelock.ingest.postgres.connection import (
+    address,
+    connect_for_replication,
+    error_of,
+    typed,
+)
 from tidelock.ingest.postgres.messages import EPOCH, show_lsn
 from tidelock.ingest.postgres.settings import Settings
 
@@ -74,9 +79,8 @@ class Replication:
         )
         result = self._connection.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
-            error = psycopg.errors.lookup(_code(result))(_message(result))
             self._connection.finish()
-            raise typed(error, self._settings, self._name)
+            raise error_of(result, self._settings, self._name)
 
     # For the reader
 
@@ -131,12 +135,12 @@ class Replication:
     def _run(self) -> None:
         try:
             self._receive()
-        except (psycopg.Error, OSError, SourceError) as error:
+        except (psycopg.Error, OSError, SourceError, SourceBusy) as error:
             self._end(
                 typed(error, self._settings, self._name)
                 if isinstance(error, psycopg.Error)
                 else error
-                if isinstance(error, SourceError)
+                if isinstance(error, SourceError | SourceBusy)
                 else self._lost(str(error))
             )
         except BaseException as error:  # noqa: BLE001 - raised again where the blocks are read
@@ -220,7 +224,7 @@ class Replication:
             return psycopg.OperationalError(_error_of(self._connection))
         result = self._connection.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return psycopg.errors.lookup(_code(result))(_message(result))
+            return error_of(result, self._settings, self._name)
         return self._lost("the server ended the stream.")
 
     def _lost(self, why: str) -> SourceUnavailable:
@@ -234,15 +238,6 @@ class Replication:
 
 def _size(block: Block) -> int:
     return sum(map(len, block.messages))
-
-
-def _code(result: PGresult) -> str:
-    found = result.error_field(pq.DiagnosticField.SQLSTATE)
-    return "58000" if found is None else found.decode()
-
-
-def _message(result: PGresult) -> str:
-    return result.error_message.decode(errors="replace")
 
 
 def _error_of(connection: PGconn) -> str:

@@ -37,12 +37,13 @@ from tidelock.ingest.postgres.catalog import (
     find_tables,
 )
 from tidelock.ingest.postgres.connection import connected
-from tidelock.ingest.postgres.first_load import FirstLoad, Snapshot
+from tidelock.ingest.postgres.first_load import FirstLoad
 from tidelock.ingest.postgres.followed import Followed, TableEntry
 from tidelock.ingest.postgres.mapping import TEXTS
 from tidelock.ingest.postgres.messages import Relation, Truncate, read_lsn, show_lsn
 from tidelock.ingest.postgres.replication import Replication
 from tidelock.ingest.postgres.settings import Settings, read_settings
+from tidelock.ingest.postgres.snapshot import Snapshot, Stopped
 from tidelock.ingest.postgres.types import KEPT_TEXTS, PgType, map_columns
 from tidelock.ingest.protocol import Desk, Source, SourceTable
 from tidelock.ingest.reader import SourceReader
@@ -106,15 +107,22 @@ class PostgresSource(Source):
     # Reading
 
     def poll(self, desk: Desk) -> Iterator[Incoming]:
-        yield from self._begin(desk)
-        loading = any(one.state == "loading" for one in entries_of(desk))
-        if loading and not self._load(desk, None):
+        try:
+            yield from self._begin(desk)
+            if not self._loaded(desk):
+                return
+        except Stopped:
             return
         stream = Stream(self, desk, None)
         try:
             yield from stream.read()
         finally:
             stream.close()
+
+    def _loaded(self, desk: Desk) -> bool:
+        """Load what is not there yet; False if stopped first."""
+        loading = any(one.state == "loading" for one in entries_of(desk))
+        return not loading or self._load(desk, None)
 
     def _begin(self, desk: Desk) -> Iterator[Incoming]:
         """Make what is missing in the database, and see to it that the stream can go on."""
@@ -127,7 +135,7 @@ class PostgresSource(Source):
             tables = find_tables(connection, self._settings.tables)
             self._publish(connection, tables)
             self._drop_leftover(connection)
-        snapshot = Snapshot(self._settings, self.name, self._settings.slot, temporary=False)
+        snapshot = self._snapshot(desk, self._settings.slot, temporary=False)
         try:
             incoming = desk.begin()
             told = {"timeline": server.timeline, "slot": self._settings.slot}
@@ -139,6 +147,9 @@ class PostgresSource(Source):
             self._load(desk, snapshot)
         finally:
             snapshot.close()
+
+    def _snapshot(self, desk: Desk, slot: str, *, temporary: bool) -> Snapshot:
+        return Snapshot(self._settings, self.name, slot, temporary=temporary, stopped=desk.stopped)
 
     def _drop_leftover(self, connection: psycopg.Connection[Any]) -> None:
         """Remove a slot that was made, and then nobody remembered it."""
@@ -173,7 +184,7 @@ class PostgresSource(Source):
                 return False
             load.adopt(desk.position, desk.position)
         else:
-            own = Snapshot(self._settings, self.name, f"{self._settings.slot}_t", temporary=True)
+            own = self._snapshot(desk, f"{self._settings.slot}_t", temporary=True)
             try:
                 if not load.run(own, mixed=True):
                     return False
