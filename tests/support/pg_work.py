@@ -125,10 +125,25 @@ class Work:
                 session.depth -= 1
             elif what < 0.27:
                 self._end(session, commit=self.chance.random() < 0.75)
+            elif what < 0.29:
+                self._truncate(session)
             else:
                 session.connection.execute(self._statement())  # type: ignore[arg-type]
         except psycopg.Error:
             self._end(session, commit=False)
+
+    def _truncate(self, session: Session) -> None:
+        """Empty tables. Nobody can look at them until that has ended, so that it ends at once."""
+        gone = self.chance.choice(["bag", "pairs", "keyed, whole"])
+        undone = self.chance.random() < 0.5
+        if undone:
+            session.connection.execute("SAVEPOINT emptied")
+        session.connection.execute(f"TRUNCATE {gone}")  # type: ignore[arg-type]
+        session.connection.execute("INSERT INTO bag VALUES (7, 'after', NULL)")
+        if undone:
+            session.connection.execute("ROLLBACK TO emptied")
+        else:
+            self._end(session, commit=self.chance.random() < 0.7)
 
     def _end(self, session: Session, *, commit: bool) -> None:
         if session.is_open:
@@ -147,7 +162,6 @@ class Work:
         number = chance.choice(["1.5", "'NaN'", "-0.0", "1e23"])
         float_ = chance.choice(["1", "'NaN'", "NULL"])
         day = chance.choice(["'infinity'", "'2024-01-01'", "NULL"])
-        gone = chance.choice(["bag", "pairs", "keyed, whole"])
         return chance.choice(
             [
                 f"INSERT INTO keyed SELECT i, i * 1.5, {long}, now(), '{{1,NULL,{n}}}' "
@@ -171,7 +185,7 @@ class Work:
                 f"INSERT INTO bag SELECT {float_}, 'same', {day} FROM generate_series(1, {many})",
                 "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag)",
                 "UPDATE bag SET y = 'other' WHERE ctid = (SELECT max(ctid) FROM bag)",
-                f"TRUNCATE {gone}" if chance.random() < 0.1 else "DELETE FROM bag WHERE x IS NULL",
+                "DELETE FROM bag WHERE x IS NULL",
                 f"INSERT INTO other VALUES ({n}) ON CONFLICT (id) DO NOTHING",
             ]
         )

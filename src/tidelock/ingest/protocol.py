@@ -100,6 +100,10 @@ class Source(ABC):
     def poll(self, desk: Desk) -> Iterator[Incoming]:
         """What came after `desk.position`, one transaction after the other."""
 
+    unknown: Callable[[Incoming, str, pa.Table], None] | None = None
+    """Told of keys whose rows are left out, because updates did not bring all of their values, and
+    the lake does not have the rows; None where that is an error."""
+
     def snapshot(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         """The rows that a table has before the first transaction; none unless the source says."""
         return iter(())

@@ -14,7 +14,8 @@ position says so, and it is not asked for again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +24,10 @@ from tidelock.errors import (
     ConflictError,
     OutcomeUnknown,
     SourceMoved,
+    SourceStopped,
 )
 from tidelock.ingest.intake.incoming import Incoming
+from tidelock.ingest.intake.net import UnknownRow
 from tidelock.ingest.intake.staging import stage_incoming
 from tidelock.ingest.ledger import Ledger
 from tidelock.ingest.protocol import Desk, Source
@@ -84,10 +87,11 @@ class SourceReader:
 
     def read(self) -> IngestReport:
         """Read until there is nothing more, or until stopped."""
-        for incoming in self._source.poll(self.desk):
-            self._take(incoming)
-            if self.desk.stopped():
-                break
+        with self._known_rows():
+            for incoming in self._source.poll(self.desk):
+                self._take(incoming)
+                if self.desk.stopped():
+                    break
         return self.report("ingested" if self.done.commits else "idle")
 
     def report(self, action: str, reason: str = "") -> IngestReport:
@@ -106,7 +110,9 @@ class SourceReader:
         )
 
     def _begin(self) -> Incoming:
-        return Incoming(self._store, self._definition.branch, self._table_of)
+        return Incoming(
+            self._store, self._definition.branch, self._table_of, unknown=self._source.unknown
+        )
 
     def _table_of(self, name: str) -> tuple[str, TableSchema]:
         """What the lake calls a table of the source, and its columns."""
@@ -160,6 +166,20 @@ class SourceReader:
                 if error.action is not Action.REFRESH_AND_RETRY or attempt + 1 == ATTEMPTS_MAX:
                     raise
         raise AssertionError("unreachable")
+
+    @contextmanager
+    def _known_rows(self) -> Iterator[None]:
+        try:
+            yield
+        except UnknownRow as error:
+            raise SourceStopped(
+                f"Source {self._definition.name!r}: rows were updated that the lake does not have, "
+                f"such as {error.keys.slice(0, 3).to_pylist()}, and not all of their values were "
+                "sent. Somebody removed them here. Load the table anew with `tidelock source "
+                f"resnapshot {self._definition.name}`.",
+                source=self._definition.name,
+                reason="unknown rows",
+            ) from error
 
     def _find(self, incoming: Incoming) -> Commit | None:
         """The commit that holds a transaction, where it is not known whether it was published."""

@@ -184,3 +184,18 @@ def chosen(
         carried,
         tuple((int(numbers[count]), part) for count, part in emptied),
     )
+
+
+def unput(changes: TableChanges, puts: Places) -> TableChanges:
+    """The changes with removes in the place of some puts."""
+    kept = np.ones(changes.puts.num_rows, np.bool_)
+    kept[puts] = False
+    told = changes.removes.schema
+    gone = changes.puts.take(pa.array(puts)).select(told.names).cast(told)
+    both = replace(
+        changes,
+        removes=pa.concat_tables([changes.removes, gone]),
+        after=np.concatenate([changes.after, puts]),
+        remove_parts=np.concatenate([changes.remove_parts, changes.put_parts[puts]]),
+    )
+    return chosen(both, kept, np.ones(both.removes.num_rows, np.bool_), changes.emptied)

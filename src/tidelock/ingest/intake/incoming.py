@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidelock.errors import InvalidOption
 from tidelock.ingest.intake.changes import Collected, TableChanges
+from tidelock.ingest.intake.net import Unknown
 from tidelock.ingest.intake.spool import Spool
 from tidelock.model.schema.alterations import AddColumn
 from tidelock.model.schema.schema import TableSchema
@@ -46,9 +47,12 @@ class Incoming:
         branch: str,
         table_of: Callable[[str], tuple[str, TableSchema]],
         spill_bytes: int = SPILL_BYTES,
+        unknown: Callable[[Incoming, str, pa.Table], None] | None = None,
     ) -> None:
         """`table_of` gives what the lake calls a table of the source, and its columns; of changes
-        that take more than `spill_bytes`, those that came first go to storage."""
+        that take more than `spill_bytes`, those that came first go to storage. `unknown` is told
+        of keys whose rows are left out; without it they are an error."""
+        self._unknown = unknown
         self._spill_bytes = spill_bytes
         self._store = store
         self._branch = branch
@@ -140,12 +144,23 @@ class Incoming:
         """What a subtransaction did is undone."""
         self.undone.add(part)
 
+    def unknown(self, table: str) -> Unknown | None:
+        """Who is told of keys of a table whose rows are left out."""
+        told = self._unknown
+        return None if told is None else lambda keys: told(self, table, keys)
+
     def spill(self) -> None:
         """Write what is in memory to storage."""
         for work in self.tables.values():
             if work.collected:
                 if work.spool is None:
-                    work.spool = Spool(self._store, self._branch, work.name, work.alterations)
+                    work.spool = Spool(
+                        self._store,
+                        self._branch,
+                        work.name,
+                        work.alterations,
+                        self.unknown(work.name),
+                    )
                 work.spool.add(work.collected.joined(), self.undone)
                 work.collected = Collected()
 
@@ -155,6 +170,12 @@ class Incoming:
         return not self.entries and not any(
             work.collected or work.alterations or work.spool for work in self.tables.values()
         )
+
+    def forget(self, table: str) -> None:
+        """Give up what it does to one table."""
+        work = self.tables.pop(table, None)
+        if work is not None and work.spool is not None:
+            work.spool.drop()
 
     def drop(self) -> None:
         """Give it up."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelock.ingest.intake.changes import Carried, Places, TableChanges
+from tidelock.ingest.intake.changes import Carried, Places, TableChanges, unput
 from tidelock.store.lookup.key_numbers import Numbering
 
 RowsBefore: TypeAlias = Callable[[pa.Table], tuple[pa.Table, Places]]
@@ -38,9 +38,15 @@ class Net:
 class UnknownRow(Exception):
     """Updates did not bring all values, and the rows that they change are not there."""
 
-    def __init__(self, keys: pa.Table) -> None:
+    def __init__(self, puts: Places, keys: pa.Table) -> None:
+        """The numbers of the puts, and the keys that their rows had."""
         super().__init__(keys.slice(0, 3).to_pylist())
+        self.puts = puts
         self.keys = keys
+
+
+Unknown: TypeAlias = Callable[[pa.Table], None]
+"""Told of the new keys of rows that are left out, because not all of them is known."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,16 @@ class Events:
 
 
 def net_by_key(
-    changes: TableChanges, key: Sequence[str], rows_before: RowsBefore, *, emptied: bool = False
+    changes: TableChanges,
+    key: Sequence[str],
+    rows_before: RowsBefore,
+    unknown: Unknown | None = None,
+    *,
+    emptied: bool = False,
 ) -> Net:
     """The net of changes of a table with a key; `emptied` if it has no rows before them."""
     names = list(key)
-    changes = fill_carried(changes, names, rows_before)
+    changes = fill_carried(changes, names, rows_before, unknown)
     count = changes.puts.num_rows
     keys = pa.concat_tables([changes.puts.select(names), changes.removes.select(names)])
     last = Events.of(codes_of(keys)[0], np.arange(count), changes.after).last()
@@ -100,10 +111,28 @@ def net_by_key(
 
 
 def fill_carried(
-    changes: TableChanges, names: Sequence[str], rows_before: RowsBefore
+    changes: TableChanges,
+    names: Sequence[str],
+    rows_before: RowsBefore,
+    unknown: Unknown | None = None,
 ) -> TableChanges:
     """The changes with the values that puts lack: those of the put before on their key, or, where
-    there is none, those that the rows have which `rows_before` knows."""
+    there is none, those that the rows have which `rows_before` knows.
+
+    Rows of which nobody knows them raise UnknownRow; or, if there is somebody to tell, they are
+    left out, and are gone.
+    """
+    while True:
+        try:
+            return _filled(changes, names, rows_before)
+        except UnknownRow as error:
+            if unknown is None:
+                raise
+            unknown(changes.puts.select(list(names)).take(pa.array(error.puts)))
+            changes = unput(changes, error.puts)
+
+
+def _filled(changes: TableChanges, names: Sequence[str], rows_before: RowsBefore) -> TableChanges:
     carried = changes.carried
     if carried is None:
         return changes
@@ -113,7 +142,8 @@ def fill_carried(
     events = Events.of(codes[:own], np.arange(count), changes.after)
     before = events.before(codes[own:], carried.puts)
     if (before >= count).any():
-        raise UnknownRow(carried.keys.filter(pa.array(before >= count)))
+        gone = before >= count
+        raise UnknownRow(carried.puts[gone], carried.keys.filter(pa.array(gone)))
     puts = _with_carried(changes.puts, carried, before, rows_before)
     return replace(changes, puts=puts, carried=None)
 
@@ -149,8 +179,9 @@ def _with_carried(
         known, numbers = rows_before(distinct)
         places = np.full(distinct.num_rows, _NONE, np.int64)
         places[numbers] = np.arange(known.num_rows)
-        if (places[codes] == _NONE).any():
-            raise UnknownRow(asked.filter(pa.array(places[codes] == _NONE)))
+        missing = places[codes] == _NONE
+        if missing.any():
+            raise UnknownRow(carried.puts[outside][missing], asked.filter(pa.array(missing)))
         before = before.copy()
         before[outside] = count + places[codes]
         rows = pa.concat_tables([puts, known.select(puts.column_names)])

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
 from tidelock.ingest.intake.changes import Mask, Parts, Places, TableChanges, without_parts
-from tidelock.ingest.intake.net import Events, UnknownRow, codes_of, fill_carried
+from tidelock.ingest.intake.net import Events, Unknown, codes_of, fill_carried
 from tidelock.ingest.intake.removes import Removes
 from tidelock.model.schema.alterations import Alteration
 from tidelock.store.lookup.wanted_keys import StagedKeys, divide
@@ -45,8 +45,14 @@ class Spool:
     """Owns the fragments and the removes of one table in one open transaction."""
 
     def __init__(
-        self, store: Store, branch: str, table: str, alterations: Sequence[Alteration]
+        self,
+        store: Store,
+        branch: str,
+        table: str,
+        alterations: Sequence[Alteration],
+        unknown: Unknown | None = None,
     ) -> None:
+        self._unknown = unknown
         self._store = store
         self._branch = branch
         self._table = table
@@ -71,7 +77,9 @@ class Spool:
         """Write changes; those of subtransactions that are undone by now are left out."""
         changes = without_parts(changes, as_parts(undone))
         if self._key:
-            changes = fill_carried(changes, self._key, lambda keys: self._rows_of(keys, undone))
+            changes = fill_carried(
+                changes, self._key, lambda keys: self._rows_of(keys, undone), self._unknown
+            )
         if changes.puts.num_rows:
             self._fragments.extend(self._files.write(self._base, changes.puts))
             hit("ingest.after_fragment")
@@ -188,14 +196,14 @@ class Spool:
         removed, after = self._removes.of(keys, begin, parts)
         latest = np.full(keys.num_rows, -1, np.int64)
         latest[numbers] = places
-        if (after > latest[removed]).any():
-            raise UnknownRow(keys.take(pa.array(removed[after > latest[removed]])))
-        rest = np.setdiff1d(np.arange(keys.num_rows), numbers)
-        if not len(rest):
+        # What is removed since is not there, whatever was put before.
+        gone = np.unique(removed[after > latest[removed]])
+        kept = ~np.isin(numbers, gone)
+        rows, numbers = rows.filter(pa.array(kept)), numbers[kept]
+        rest = np.setdiff1d(np.arange(keys.num_rows), np.concatenate([numbers, gone]))
+        if not len(rest) or emptied:
             return rows, numbers
         others = keys.take(pa.array(rest))
-        if emptied:
-            raise UnknownRow(others)
         newest = self._store.begin(self._branch)
         found, at = newest.rows_of(self._table, others)
         newest.rollback()

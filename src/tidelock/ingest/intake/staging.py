@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidelock.ingest.intake.changes import Places, TableChanges, since_emptied, without_parts
 from tidelock.ingest.intake.incoming import Incoming, TableWork
-from tidelock.ingest.intake.net import net_by_key
+from tidelock.ingest.intake.net import Unknown, net_by_key
 from tidelock.ingest.intake.spool import as_parts
 from tidelock.store.operations.operations import Append, Overwrite
 from tidelock.store.operations.upserts import StagedUpsert
@@ -29,10 +29,12 @@ def stage_incoming(incoming: Incoming, transaction: Transaction) -> None:
             _stage_spooled(work, incoming.undone, transaction)
         elif work.collected:
             changes = without_parts(work.collected.joined(), as_parts(incoming.undone))
-            _stage_collected(work.name, changes, transaction)
+            _stage_collected(work.name, changes, transaction, incoming.unknown(work.name))
 
 
-def _stage_collected(name: str, changes: TableChanges, transaction: Transaction) -> None:
+def _stage_collected(
+    name: str, changes: TableChanges, transaction: Transaction, unknown: Unknown | None
+) -> None:
     changes, emptied = since_emptied(changes)
     key = transaction.table(name).key
     if emptied:
@@ -46,7 +48,7 @@ def _stage_collected(name: str, changes: TableChanges, transaction: Transaction)
     def rows_before(keys: pa.Table) -> tuple[pa.Table, Places]:
         return transaction.rows_of(name, keys)
 
-    net = net_by_key(changes, key, rows_before, emptied=emptied)
+    net = net_by_key(changes, key, rows_before, unknown, emptied=emptied)
     transaction.remove_keys(name, net.removes)
     if net.puts.num_rows:
         transaction.upsert(name, net.puts)

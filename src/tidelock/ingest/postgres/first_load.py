@@ -16,9 +16,10 @@ After a crash: the branch and its ledger say what is there.
 from __future__ import annotations
 
 import io
+import json
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,14 +29,17 @@ import pyarrow as pa
 import pyarrow.csv
 
 from tidelock.errors import BranchNotFound
+from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.ledger import Entry, Ledger, entries_table
 from tidelock.ingest.postgres.catalog import PgTable
 from tidelock.ingest.postgres.connection import connected
 from tidelock.ingest.postgres.followed import TableEntry
 from tidelock.ingest.postgres.mapping import SentColumn, TableMapping
+from tidelock.ingest.postgres.messages import read_lsn, show_lsn
 from tidelock.ingest.postgres.settings import Settings
 from tidelock.ingest.postgres.snapshot import Snapshot
-from tidelock.ingest.postgres.types import map_column, taken_columns
+from tidelock.ingest.postgres.types import map_column, taken_columns, text_of
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sources import SOURCE, SourceDefinition, TableStanding
 from tidelock.store.kinship.bases import Tip
 from tidelock.store.merge.adopted import adopt
@@ -106,8 +110,7 @@ class FirstLoad:
     def run(self, snapshot: Snapshot, *, mixed: bool) -> bool:
         """Load what is missing under a snapshot; False if stopped first. `mixed` if some of it was
         loaded under another one."""
-        ledger = self.open()
-        pieces = self._missing(ledger, snapshot, mixed=mixed)
+        pieces = self._missing(self.open(), mixed=mixed)
         waiting: queue.SimpleQueue[Piece] = queue.SimpleQueue()
         for piece in pieces:
             waiting.put(piece)
@@ -123,7 +126,18 @@ class FirstLoad:
             raise self._error
         return not self._stopped()
 
-    def _missing(self, ledger: Ledger, snapshot: Snapshot, *, mixed: bool) -> list[Piece]:
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every piece is there, under whichever snapshots."""
+        return not self._missing(self.open(), mixed=True)
+
+    def newest(self, oid: int | None = None) -> int:
+        """The position of the newest snapshot that was loaded under; that of one table."""
+        entries = [one for one in self.open().entries() if one.mark == "loaded"]
+        mine = [one for one in entries if oid is None or one.item.startswith(f"piece:{oid}:")]
+        return max((read_lsn(dict(one.told or {})["at"]) for one in mine), default=0)
+
+    def _missing(self, ledger: Ledger, *, mixed: bool) -> list[Piece]:
         """The pieces that are not there yet; how tables are divided is remembered."""
         known = {one.item: one for one in ledger.entries()}
         planned: list[Entry] = []
@@ -139,6 +153,7 @@ class FirstLoad:
                 pieces += _pieces(table, told["parts"])
         if planned:
             self._note(planned, "how tables are divided")
+        self._rows.clear()
         for piece in pieces:
             if piece.item in known:
                 told = known[piece.item].told
@@ -194,11 +209,13 @@ class FirstLoad:
                         piece = waiting.get_nowait()
                     except queue.Empty:
                         return
-                    self._load(connection, piece, mixed=mixed)
+                    self._load(connection, piece, snapshot.position, mixed=mixed)
         except BaseException as error:  # noqa: BLE001 - raised where the threads are waited for
             self._error = error
 
-    def _load(self, connection: psycopg.Connection[Any], piece: Piece, *, mixed: bool) -> None:
+    def _load(
+        self, connection: psycopg.Connection[Any], piece: Piece, position: int, *, mixed: bool
+    ) -> None:
         table, entry = self._tables[piece.oid]
         with self._store.begin(
             self.branch, message=f"{self._definition.name}: {table.shown}, piece {piece.number}"
@@ -213,7 +230,8 @@ class FirstLoad:
                 # Under one snapshot no key occurs twice.
                 upsert = mixed and entry.key
                 staged.add(StagedUpsert(fragments) if upsert else Append(fragments=fragments))
-            told = Entry(piece.item, "loaded", {"rows": counted.rows})
+            at = show_lsn(position)
+            told = Entry(piece.item, "loaded", {"rows": counted.rows, "at": at})
             transaction.note_entries(self._definition.ledger, entries_table([told]))
         hit("load.after_commit")
         with self._lock:
@@ -241,11 +259,65 @@ class FirstLoad:
                 given = {one.name: texts.column(number) for number, one in enumerate(mapping.sent)}
                 yield from mapping.rows(given, texts.num_rows).to_batches()
 
+    # Rows that nobody knows
+
+    def note_missing(self, incoming: Incoming, table: str, keys: pa.Table) -> None:
+        """Remember keys of rows that are left out for now: they changed between two snapshots, and
+        the stream does not bring all of their values."""
+        source, entry = next(one for one in self._tables.values() if one[1].table == table)
+        mapped = {
+            one.name: one.mapped for one in mapping_of(source, entry, self._schema(table)).sent
+        }
+        texts = [
+            text_of(keys.column(name).combine_chunks(), mapped[name]).to_pylist()
+            for name in keys.column_names
+        ]
+        names = [mapped[name].name for name in keys.column_names]
+        found = []
+        for values in zip(*texts, strict=True):
+            key = dict(zip(names, values, strict=True))
+            item = f"missing:{source.oid}:{json.dumps(key, sort_keys=True)}"
+            found.append(Entry(item, "missing", {"oid": source.oid, "key": key}))
+        incoming.note(entries_table(found))
+
+    def fetch_missing(self) -> int | None:
+        """Read rows that were left out from the database. The position up to which the stream has
+        to be read then; None if there were none."""
+        ledger = self.open()
+        missing = [one for one in ledger.entries() if one.mark == "missing"]
+        if not missing:
+            return None
+        by_table: dict[int, list[Any]] = {}
+        for entry in missing:
+            told: Any = entry.told
+            by_table.setdefault(told["oid"], []).append(told["key"])
+        with self._store.begin(self.branch, message="rows between two snapshots") as transaction:
+            with connected(self._settings, self._definition.name) as connection:
+                for oid, keys in by_table.items():
+                    table, entry_of = self._tables[oid]
+                    schema = transaction.stage(entry_of.table).schema
+                    mapping = mapping_of(table, entry_of, schema)
+                    rows = _rows_of(connection, table, mapping, keys)
+                    if rows.num_rows:
+                        transaction.upsert(entry_of.table, rows)
+                row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            settled = [Entry(one.item, "settled", one.told) for one in missing]
+            transaction.note_entries(self._definition.ledger, entries_table(settled))
+        assert row is not None
+        return read_lsn(row[0])
+
+    def _schema(self, table: str) -> TableSchema:
+        state = self._store.branches.head(self.branch).tables[table]
+        return self._store.files.schema(state, self._store.files.read(state))
+
     # The end
 
     def begin_streaming(self) -> None:
         """Let the stream of the branch take the rows of the tables."""
-        entries = [replace(one, state="streaming").as_entry() for _, one in self._tables.values()]
+        entries = []
+        for table, entry in self._tables.values():
+            since = "" if entry.key else show_lsn(self.newest(table.oid))
+            entries.append(replace(entry, state="streaming", since=since).as_entry())
         self._note(entries, "read on from the snapshots")
 
     def adopt(self, expected: str, position: str) -> None:
@@ -333,6 +405,38 @@ def read_csv(copy: psycopg.Copy, columns: int) -> Iterator[pa.RecordBatch]:
         ),
     )
     yield from reader
+
+
+def _rows_of(
+    connection: psycopg.Connection[Any],
+    table: PgTable,
+    mapping: TableMapping,
+    keys: Sequence[Mapping[str, str]],
+) -> pa.Table:
+    """The rows that have these keys now."""
+    sql = psycopg.sql
+    names = sql.SQL(", ").join(
+        sql.SQL("{}::text").format(sql.Identifier(one.mapped.name)) for one in mapping.sent
+    )
+    one = sql.SQL("({})").format(
+        sql.SQL(" AND ").join(
+            sql.SQL("{}::text = {}").format(sql.Identifier(name), sql.Placeholder())
+            for name in keys[0]
+        )
+    )
+    query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+        names,
+        sql.Identifier(table.namespace, table.name),
+        sql.SQL(" OR ").join([one] * len(keys)),
+    )
+    values = [value for key in keys for value in key.values()]
+    found = connection.execute(query, values).fetchall()
+    columns = list(zip(*found, strict=True)) or [()] * len(mapping.sent)
+    texts = {
+        one.name: pa.array(column, pa.string())
+        for one, column in zip(mapping.sent, columns, strict=True)
+    }
+    return mapping.rows(texts, len(found))
 
 
 def _query(piece: Piece, names: Sequence[str]) -> Any:

@@ -22,7 +22,7 @@ from tidelock.errors import SourceStopped, TidelockError
 from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.ledger import Entry, entries_table
 from tidelock.ingest.postgres.mapping import SentColumn, TableMapping
-from tidelock.ingest.postgres.messages import Relation
+from tidelock.ingest.postgres.messages import Relation, read_lsn
 from tidelock.ingest.postgres.types import Mapped, PgColumn, PgType, map_column
 from tidelock.model.names import fold
 from tidelock.model.schema.alterations import AddColumn
@@ -48,6 +48,9 @@ class TableEntry:
     """The type and the typmod of each column that is taken."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Columns that are held as another type than usual."""
+    since: str = ""
+    """What was committed up to this position is in the table already, and is not taken again. For a
+    table with a key it does no harm, and it is not said."""
 
     @property
     def shown(self) -> str:
@@ -64,6 +67,7 @@ class TableEntry:
             "identity": self.identity,
             "columns": {name: list(pair) for name, pair in self.columns.items()},
             "types": dict(self.types),
+            "since": self.since,
         }
         return Entry(f"table:{self.oid}", self.state, told)
 
@@ -127,6 +131,11 @@ class Followed:
         entry = replace(entry, state="suspended", reason=reason)
         self._entries[entry.oid] = entry
         incoming.note(entries_table([entry.as_entry()]))
+
+    def has(self, relation: Relation, end: int) -> bool:
+        """Whether the table holds already what a transaction did that ended at a position."""
+        entry = self._entries.get(relation.oid)
+        return entry is not None and end <= read_lsn(entry.since)
 
     def entry(self, oid: int) -> TableEntry | None:
         return self._entries.get(oid)

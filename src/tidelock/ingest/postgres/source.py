@@ -12,7 +12,7 @@ follow each other share a commit, so that it catches up.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
@@ -184,13 +184,19 @@ class PostgresSource(Source):
                 return False
             load.adopt(desk.position, desk.position)
         else:
-            own = self._snapshot(desk, f"{self._settings.slot}_t", temporary=True)
-            try:
-                if not load.run(own, mixed=True):
+            if not load.is_loaded:
+                own = self._snapshot(desk, f"{self._settings.slot}_t", temporary=True)
+                try:
+                    if not load.run(own, mixed=True):
+                        return False
+                finally:
+                    own.close()
+            until: int | None = load.newest()
+            while until is not None:
+                self._catch_up(desk, load, until)
+                if desk.stopped():
                     return False
-            finally:
-                own.close()
-            self._catch_up(desk, load, own.position)
+                until = load.fetch_missing()
             load.adopt(desk.position, load.open().position)
         desk.refresh()
         return True
@@ -200,7 +206,11 @@ class PostgresSource(Source):
         load.begin_streaming()
         there = replace(self._definition, branch=load.branch)
         reader = SourceReader(
-            desk.store, there, _CatchUp(self, until), desk.tables, stopped=desk.stopped
+            desk.store,
+            there,
+            _CatchUp(self, until, load.note_missing),
+            desk.tables,
+            stopped=desk.stopped,
         )
         reader.read()
 
@@ -303,9 +313,15 @@ class PostgresSource(Source):
 class _CatchUp(Source):
     """The stream up to a position, for the branch of a load."""
 
-    def __init__(self, source: PostgresSource, until: int) -> None:
+    def __init__(
+        self,
+        source: PostgresSource,
+        until: int,
+        unknown: Callable[[Incoming, str, pa.Table], None],
+    ) -> None:
         self._source = source
         self._until = until
+        self.unknown = unknown
 
     @classmethod
     def open(cls, definition: SourceDefinition) -> Self:
@@ -398,13 +414,17 @@ class Stream:
         incoming = self._desk.begin()
         waiting: dict[int, Run] = {}
         for whole in group:
+            assert whole.end is not None
+            end = whole.end.end_lsn
             for step in whole.steps:
                 if isinstance(step, Truncate):
                     self._flush(incoming, waiting)
                     for oid in step.relations:
                         relation = self._assembly.relation(oid)
-                        if relation is not None:
+                        if relation is not None and not self._followed.has(relation, end):
                             self._empty(incoming, relation, 0)
+                    continue
+                if self._followed.has(step.relation, end):
                     continue
                 run = waiting.get(step.relation.oid)
                 if run is not None and run.relation is not step.relation:
@@ -426,6 +446,9 @@ class Stream:
 
     def _streamed(self, one: Streamed) -> Iterator[Incoming]:
         assert one.end is not None
+        for entry in self._followed.entries:
+            if one.end.end_lsn <= read_lsn(entry.since):
+                one.incoming.forget(entry.table)
         told = {"xid": one.xid, "lsn": show_lsn(one.end.commit_lsn), "streamed": True}
         yield from self._finish(one.incoming, one.end.end_lsn, one.end.time, told, 1)
 
