@@ -50,7 +50,10 @@ class Block:
 class Replication:
     """The stream of one slot from a position on."""
 
-    def __init__(self, settings: Settings, name: str, position: int) -> None:
+    def __init__(
+        self, settings: Settings, name: str, position: int, acknowledged: int | None = None
+    ) -> None:
+        """It is read from `position` on; what was acknowledged may be less."""
         self._settings = settings
         self._name = name
         self._connection = connect_for_replication(settings, name)
@@ -65,7 +68,7 @@ class Replication:
         self._error: BaseException | None = None
         self._closed = False
         self._asks = False
-        self._acknowledged = position
+        self._acknowledged = position if acknowledged is None else acknowledged
         self.server_position = position
         """How far the server's log is, as it last said."""
         self._thread = threading.Thread(target=self._run, name="tidelock-receive", daemon=True)

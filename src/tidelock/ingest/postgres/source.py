@@ -113,7 +113,7 @@ class PostgresSource(Source):
                 return
         except Stopped:
             return
-        stream = Stream(self, desk, None)
+        stream = Stream(self, desk)
         try:
             yield from stream.read()
         finally:
@@ -208,7 +208,7 @@ class PostgresSource(Source):
         reader = SourceReader(
             desk.store,
             there,
-            _CatchUp(self, until, load.note_missing),
+            _CatchUp(self, until, read_lsn(desk.position), load.note_missing),
             desk.tables,
             stopped=desk.stopped,
         )
@@ -317,10 +317,13 @@ class _CatchUp(Source):
         self,
         source: PostgresSource,
         until: int,
+        acknowledged: int,
         unknown: Callable[[Incoming, str, pa.Table], None],
     ) -> None:
+        """Nobody else has what the branch of a load has: the server keeps it."""
         self._source = source
         self._until = until
+        self._acknowledged = acknowledged
         self.unknown = unknown
 
     @classmethod
@@ -331,7 +334,7 @@ class _CatchUp(Source):
         return ()
 
     def poll(self, desk: Desk) -> Iterator[Incoming]:
-        stream = Stream(self._source, desk, self._until)
+        stream = Stream(self._source, desk, self._until, self._acknowledged)
         try:
             yield from stream.read()
         finally:
@@ -347,14 +350,22 @@ def entries_of(desk: Desk) -> list[TableEntry]:
 class Stream:
     """One reading of the stream, from the lake's position on."""
 
-    def __init__(self, source: PostgresSource, desk: Desk, until: int | None) -> None:
-        """It ends at `until`, or, if that is None and it is not live, at the end of the log now."""
+    def __init__(
+        self,
+        source: PostgresSource,
+        desk: Desk,
+        until: int | None = None,
+        acknowledged: int | None = None,
+    ) -> None:
+        """It ends at `until`, or, if that is None and it is not live, at the end of the log now.
+        `acknowledged` is what the server may forget, if that is less than the desk's position."""
         self._source = source
         self._desk = desk
         self._settings = source._settings
         self._followed = Followed(entries_of(desk), self._schema_of, self._types_of)
         self._assembly = Assembly(desk.begin, self._take, self._empty)
-        self._replication = Replication(self._settings, source.name, read_lsn(desk.position))
+        position = read_lsn(desk.position)
+        self._replication = Replication(self._settings, source.name, position, acknowledged)
         source._replication = self._replication
         self._passed = read_lsn(desk.position)
         self._moved_at = time.monotonic()
