@@ -5,6 +5,7 @@ Owns: the questions that are asked of PostgreSQL's catalogs, and of its replicat
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from tidelock.ingest.postgres.messages import read_lsn
 from tidelock.ingest.postgres.settings import matches
 from tidelock.ingest.postgres.types import NO_TYPMOD, PgColumn, PgType
 
+FREE_SECONDS = 5.0
+LOOK_SECONDS = 0.02
 Identity = Literal["key", "full", "nothing"]
 """What the source tells of a row that was updated or deleted: its key, all of it, or nothing."""
 
@@ -124,6 +127,16 @@ def find_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
     plugin, database, pid, confirmed, restart, status, why = row
     lost = why or ("its log was removed" if status == "lost" else "")
     return Slot(plugin, database, pid, read_lsn(confirmed or ""), read_lsn(restart or ""), lost)
+
+
+def find_free_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
+    """The slot, once nobody reads it: a server takes a moment to see that a reader has gone."""
+    ends = time.monotonic() + FREE_SECONDS
+    while True:
+        slot = find_slot(connection, name)
+        if slot is None or slot.active_pid is None or time.monotonic() > ends:
+            return slot
+        time.sleep(LOOK_SECONDS)
 
 
 def find_tables(connection: psycopg.Connection[Any], patterns: Sequence[str]) -> list[PgTable]:

@@ -462,9 +462,12 @@ def _pieces(table: PgTable, parts: Sequence[Sequence[Any]]) -> list[Piece]:
 
 
 def mapping_of(table: PgTable, entry: TableEntry, schema: Any) -> TableMapping:
-    """How rows of a table are read that are asked for by their columns."""
+    """How rows of a table are read that are asked for by their columns. Columns that came since the
+    load began are added by the stream, with the first row that has them."""
     sent = []
     for place, column in enumerate(taken_columns(table.columns).columns):
-        mapped = map_column(column, entry.types.get(column.name))
-        sent.append(SentColumn(place, mapped, schema.column(column.name).name))
+        known = schema.find(column.name)
+        if known is not None:
+            mapped = map_column(column, entry.types.get(column.name))
+            sent.append(SentColumn(place, mapped, known.name))
     return TableMapping(entry.table, schema, tuple(sent), len(sent), tuple(schema.key))

@@ -22,9 +22,11 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from tidelock.errors import SourceBusy, SourceError, SourceUnavailable
+from tidelock.ingest.postgres.catalog import find_free_slot
 from tidelock.ingest.postgres.connection import (
     address,
     connect_for_replication,
+    connected,
     error_of,
     typed,
 )
@@ -56,6 +58,8 @@ class Replication:
         """It is read from `position` on; what was acknowledged may be less."""
         self._settings = settings
         self._name = name
+        with connected(settings, name) as connection:
+            find_free_slot(connection, settings.slot)
         self._connection = connect_for_replication(settings, name)
         self._start(position)
         self._socket = self._connection.socket

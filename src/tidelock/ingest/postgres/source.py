@@ -32,8 +32,8 @@ from tidelock.ingest.postgres.catalog import (
     Server,
     Types,
     describe_tables,
+    find_free_slot,
     find_server,
-    find_slot,
     find_tables,
 )
 from tidelock.ingest.postgres.connection import connected
@@ -47,6 +47,8 @@ from tidelock.ingest.postgres.snapshot import Snapshot, Stopped
 from tidelock.ingest.postgres.types import KEPT_TEXTS, PgType, map_columns
 from tidelock.ingest.protocol import Desk, Source, SourceTable
 from tidelock.ingest.reader import SourceReader
+from tidelock.model.schema.alterations import AddColumn
+from tidelock.model.schema.schema import Column
 from tidelock.model.sources import Reading, SourceDefinition
 
 ALONE_MAX = 32
@@ -137,10 +139,16 @@ class PostgresSource(Source):
             self._drop_leftover(connection)
         snapshot = self._snapshot(desk, self._settings.slot, temporary=False)
         try:
+            with connected(self._settings, self.name) as connection:
+                # As they are from the snapshot on.
+                tables = describe_tables(connection, [table.oid for table in tables])
             incoming = desk.begin()
             told = {"timeline": server.timeline, "slot": self._settings.slot}
             entries = [Entry("server", server.system, told)]
-            entries += [self._entry(one, desk.tables[one.name]).as_entry() for one in tables]
+            for table in tables:
+                called = desk.tables[table.name]
+                entries.append(self._entry(table, called).as_entry())
+                self._add_columns(desk, incoming, table, called)
             incoming.note(entries_table(entries))
             incoming.transactions = 0
             yield incoming.finish(show_lsn(snapshot.position), message=f"{self.name}: begin")
@@ -148,12 +156,20 @@ class PostgresSource(Source):
         finally:
             snapshot.close()
 
+    def _add_columns(self, desk: Desk, incoming: Incoming, table: PgTable, called: str) -> None:
+        """Add the columns that a table of the lake does not have, though it was made for this."""
+        state = desk.ledger.head.tables[called]
+        schema = desk.store.files.schema(state, desk.store.files.read(state))
+        for mapped in map_columns(table.columns, self._overrides(table)):
+            if schema.find(mapped.name) is None:
+                incoming.alter(called, AddColumn(Column(mapped.name, mapped.type)))
+
     def _snapshot(self, desk: Desk, slot: str, *, temporary: bool) -> Snapshot:
         return Snapshot(self._settings, self.name, slot, temporary=temporary, stopped=desk.stopped)
 
     def _drop_leftover(self, connection: psycopg.Connection[Any]) -> None:
         """Remove a slot that was made, and then nobody remembered it."""
-        slot = find_slot(connection, self._settings.slot)
+        slot = find_free_slot(connection, self._settings.slot)
         if slot is None:
             return
         if not self._settings.owns_slot:
@@ -260,7 +276,7 @@ class PostgresSource(Source):
         known: Entry,
     ) -> None:
         """SourceStopped if the stream cannot go on where the lake stands."""
-        slot = find_slot(connection, self._settings.slot)
+        slot = find_free_slot(connection, self._settings.slot)
         position = read_lsn(desk.position)
         why, reason = "", ""
         if known.mark != server.system:
@@ -303,7 +319,7 @@ class PostgresSource(Source):
     def drop(self) -> None:
         """Remove the slot, and the publication that was made for it."""
         with connected(self._settings, self.name) as connection:
-            if find_slot(connection, self._settings.slot) is not None:
+            if find_free_slot(connection, self._settings.slot) is not None:
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (self._settings.slot,))
             if self._settings.owns_publication:
                 quoted = psycopg.sql.Identifier(self._settings.publication).as_string(connection)
