@@ -242,8 +242,10 @@ def check_lake(lake: Lake, work: Work, into: str) -> int:
         lake_has = content_of(lake, work, commit.version, into)
         was = content_at(work, read_lsn(told["position"]))
         for table in TABLES:
-            assert _without_none(lake_has[table]) == _without_none(was[table]), (
-                f"{table} at version {commit.version}, {told}"
+            here, there = _without_none(lake_has[table]), _without_none(was[table])
+            assert here == there, (
+                f"{table} at version {commit.version}, {told}: too many {here - there}, "
+                f"too few {there - here}"
             )
         compared += 1
     return compared

@@ -207,13 +207,16 @@ class PostgresSource(Source):
                         return False
                 finally:
                     own.close()
-            until: int | None = load.newest()
-            while until is not None:
+            until, more = load.newest(), True
+            while more:
                 self._catch_up(desk, load, until)
                 if desk.stopped():
                     return False
-                until = load.fetch_missing()
-            load.adopt(desk.position, load.open().position)
+                again = load.fetch_missing()
+                until, more = max(until, again or 0), again is not None
+            # What came last may have been none of ours, and moved no position.
+            reached = max(until, read_lsn(load.open().position))
+            load.adopt(desk.position, show_lsn(reached))
         desk.refresh()
         return True
 
