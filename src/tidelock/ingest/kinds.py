@@ -32,7 +32,10 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "postgres": Kind(
         "tidelock.ingest.postgres.source:PostgresSource",
-        frozenset({"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}),
+        frozenset(
+            {"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}
+            | {"fragment_bytes"}
+        ),
         extra="postgres",
     ),
 }

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
-from tidelock.ingest.intake.incoming import Incoming
+from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
 from tidelock.ingest.ledger import Entry, Ledger
 from tidelock.model.sources import Reading, SourceDefinition
 
@@ -100,6 +100,8 @@ class Source(ABC):
     def poll(self, desk: Desk) -> Iterator[Incoming]:
         """What came after `desk.position`, one transaction after the other."""
 
+    fragment_bytes: int = SPILL_BYTES
+    """Of a transaction with more changes than this, those that came first go to storage."""
     unknown: Callable[[Incoming, str, pa.Table], None] | None = None
     """Told of keys whose rows are left out, because updates did not bring all of their values, and
     the lake does not have the rows; None where that is an error."""

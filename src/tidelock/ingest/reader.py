@@ -111,7 +111,11 @@ class SourceReader:
 
     def _begin(self) -> Incoming:
         return Incoming(
-            self._store, self._definition.branch, self._table_of, unknown=self._source.unknown
+            self._store,
+            self._definition.branch,
+            self._table_of,
+            self._source.fragment_bytes,
+            self._source.unknown,
         )
 
     def _table_of(self, name: str) -> tuple[str, TableSchema]:
