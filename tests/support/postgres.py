@@ -203,9 +203,12 @@ def _reachable(folder: Path) -> Path:
     if folder not in _copies:
         root = Path(tempfile.mkdtemp(prefix="tidelock-pg-"))
         root.chmod(0o755)
-        shutil.copytree(folder.parent, root / "server", symlinks=True)
+        package = folder.parents[1]
+        for one in (folder.parent, package.with_name(f"{package.name}.libs")):
+            if one.exists():
+                shutil.copytree(one, root / one.relative_to(package.parent), symlinks=True)
         atexit.register(shutil.rmtree, root, ignore_errors=True)
-        _copies[folder] = root / "server" / folder.name
+        _copies[folder] = root / folder.relative_to(package.parent)
     return _copies[folder]
 
 
