@@ -24,7 +24,7 @@ from tidelock.deliver.sinks import Sinks
 from tidelock.derive.attempts.attempts import Attempt
 from tidelock.derive.graph.groups import Unit
 from tidelock.derive.refresh.refreshes import StreamRefreshes
-from tidelock.run.post import LEASE_SECONDS, post_of
+from tidelock.store.leases.scheduler_post import LEASE_SECONDS, post_of
 from tidelock.store.leases.single_holder import Holder
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store

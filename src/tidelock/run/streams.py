@@ -226,6 +226,6 @@ class StreamMethods(Rooms):
 
     def scheduler(self, *, branch: str = MAIN) -> Holder | None:
         """Who refreshes and delivers what is due on a branch now; None if nobody does."""
-        from tidelock.run.post import post_of
+        from tidelock.store.leases.scheduler_post import post_of
 
         return post_of(self._store, self._store.branches.head(branch).branch.name).holder()
