@@ -40,7 +40,7 @@ def test_a_lake_has_these_methods() -> None:
             "read_since",
         "recoveries", "refresh",
         "release", "repair", "repair_sink", "replay", "resume", "rules",
-        "resume_source", "source_status", "sources", "suspend_source",
+        "resnapshot", "resume_source", "source_status", "sources", "suspend_source",
         "resume_sink", "resync_sink", "retry_quarantined", "run", "scheduler", "schema",
         "schema_history", "serve_schedule",
         "sink_status", "sinks", "snapshot", "spark", "sql", "stream_tables", "suspend",

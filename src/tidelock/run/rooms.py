@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelock.derive.definitions.define import StreamDefinitions
     from tidelock.derive.refresh.refreshes import StreamRefreshes
     from tidelock.derive.status import Reporting
+    from tidelock.ingest.registry import Registry
     from tidelock.ingest.sources import Sources
 
 
@@ -67,6 +68,12 @@ class Rooms:
         from tidelock.deliver.sinks import Sinks
 
         return Sinks(self._store, self._ledger)
+
+    @once
+    def _registry(self) -> Registry:
+        from tidelock.ingest.registry import Registry
+
+        return Registry(self._store.objects)
 
     @once
     def _sources(self) -> Sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tidelock.model.sources import LIVE
@@ -37,40 +38,77 @@ class SourceMethods(Rooms):
         return self._sources.status(definition)
 
     @overload
-    def ingest(self, name: str, *, stop: threading.Event | None = None) -> IngestReport: ...
+    def ingest(
+        self,
+        name: str,
+        *,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> IngestReport: ...
 
     @overload
-    def ingest(self, *, stop: threading.Event | None = None) -> Listing[IngestReport]: ...
+    def ingest(
+        self,
+        *,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Listing[IngestReport]: ...
 
     def ingest(
-        self, name: str | None = None, *, stop: threading.Event | None = None
+        self,
+        name: str | None = None,
+        *,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> IngestReport | Listing[IngestReport]:
-        """One round of a source: all that there is by now. Without a name, of all sources."""
+        """One round of a source: all that there is by now. Without a name, of all sources; of these
+        one that fails is in the report, and stops no other.
+
+        `progress` is called with the number of rows of each commit.
+        """
         from tidelock.ingest.reports import list_reports
 
         stopped = (stop or threading.Event()).is_set
+        told = progress or (lambda rows: None)
         if name is not None:
-            return self._sources.ingest(name, stopped=stopped)
-        return list_reports(self._sources.ingest_all(stopped))
+            return self._sources.ingest(name, stopped=stopped, progress=told)
+        return list_reports(self._sources.ingest_all(stopped, told))
 
     def sources(self) -> Listing[SourceStatus]:
         """All sources, and where each stands."""
         from tidelock.ingest.reports import list_sources
+        from tidelock.ingest.status import statuses_of
 
-        known = self._sources.registry.definitions()
-        return list_sources([self._sources.status(one) for one in known])
+        known = self._registry.definitions()
+        return list_sources(statuses_of(self._store, self._registry, known))
 
     def source_status(self, name: str) -> SourceStatus:
         """Where a source stands: its state, its position, and how far it is behind."""
-        return self._sources.status(self._sources.registry.definition(name))
+        from tidelock.ingest.status import status_of
+
+        return status_of(self._store, self._registry, self._registry.definition(name))
 
     def suspend_source(self, name: str, reason: str = "by hand") -> None:
         """Read nothing of a source until it is resumed."""
         self._sources.suspend(name, reason)
 
     def resume_source(self, name: str) -> None:
-        """Let a suspended source go on where it was."""
+        """Let a suspended source go on where it was; one that is stopped is tried again at once."""
         self._sources.resume(name)
+
+    def resnapshot(
+        self,
+        name: str,
+        *,
+        tables: Sequence[str] | None = None,
+        stop: threading.Event | None = None,
+    ) -> IngestReport:
+        """Bring tables of a source, or all of them, to what the source has. What differs is
+        changed; a process that reads it steps aside meanwhile.
+
+        InvalidOption if the kind of source cannot do that.
+        """
+        return self._sources.resnapshot(name, tables, (stop or threading.Event()).is_set)
 
     def drop_source(self, name: str) -> None:
         """Forget a source, with what was made for it at the source. Its tables stay."""
