@@ -35,7 +35,7 @@ def test_a_lake_has_these_methods() -> None:
         "drop_sink", "drop_stream_table", "drop_table", "execute", "explain", "find_commit",
         "find_operation",
         "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "ingest",
-        "intents",
+        "ingest_due", "intents",
         "load", "log", "merge", "mirror", "optimize", "plan_schema", "prune", "quarantine",
             "read_since",
         "recoveries", "refresh",

@@ -21,6 +21,7 @@ from tidelock.ingest.protocol import Source, SourceTable
 from tidelock.ingest.reader import SourceReader
 from tidelock.ingest.registry import Registry
 from tidelock.ingest.reports import IngestReport, SourceStatus
+from tidelock.ingest.schedule.last_shift import LastShift
 from tidelock.ingest.status import status_of
 from tidelock.ingest.teller import Teller
 from tidelock.ingest.troubles import WAITING, Trouble, trouble_of
@@ -108,15 +109,6 @@ class Sources:
                     transaction.drop_ledger(definition.ledger)
             self.registry.forget(definition)
 
-    def suspend(self, name: str, reason: str) -> None:
-        self._store.refuse_read_only()
-        definition = self.registry.definition(name)
-        self.registry.suspend(definition, self._by_hand(reason))
-
-    def resume(self, name: str) -> None:
-        self._store.refuse_read_only()
-        self.registry.resume(self.registry.definition(name), self._by_hand("resumed"))
-
     def _by_hand(self, reason: str) -> Suspension:
         return Suspension(reason, self._store.actor, self._store.clock.now())
 
@@ -192,8 +184,16 @@ class Sources:
         progress: Callable[[int], None] = lambda rows: None,
     ) -> list[IngestReport]:
         """One round of every source."""
+        return self._rounds(self.registry.definitions(), stopped, progress)
+
+    def _rounds(
+        self,
+        definitions: Sequence[SourceDefinition],
+        stopped: Callable[[], bool],
+        progress: Callable[[int], None] = lambda rows: None,
+    ) -> list[IngestReport]:
         reports = []
-        for definition in self.registry.definitions():
+        for definition in definitions:
             if stopped():
                 break
             try:
@@ -201,6 +201,16 @@ class Sources:
             except TidelockError as error:
                 reports.append(failed(definition, trouble_of(error)))
         return reports
+
+    def ingest_due(self, branch: str, stopped: Callable[[], bool] = never) -> list[IngestReport]:
+        """One round of each source of a branch that is due by its schedule; live ones are."""
+        due = []
+        for definition in self.registry.definitions():
+            if definition.branch == branch:
+                last = LastShift.of(definition, self.last_read(definition))
+                if last.is_due(self.now()):
+                    due.append(definition)
+        return self._rounds(due, stopped)
 
     def resnapshot(
         self, name: str, tables: Sequence[str] | None, stopped: Callable[[], bool] = never

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from tidelock.model.sources import LIVE
+from tidelock.model.sources import LIVE, Suspension
 from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
 
@@ -74,6 +74,16 @@ class SourceMethods(Rooms):
             return self._sources.ingest(name, stopped=stopped, progress=told)
         return list_reports(self._sources.ingest_all(stopped, told))
 
+    def ingest_due(
+        self, *, branch: str = MAIN, stop: threading.Event | None = None
+    ) -> Listing[IngestReport]:
+        """One round of each source of a branch that is due by its schedule, as live ones always
+        are: for who runs what is due at moments of one's own, as `tidelock run --once` does."""
+        from tidelock.ingest.reports import list_reports
+
+        stopped = (stop or threading.Event()).is_set
+        return list_reports(self._sources.ingest_due(branch, stopped))
+
     def sources(self) -> Listing[SourceStatus]:
         """All sources, and where each stands."""
         from tidelock.ingest.reports import list_sources
@@ -90,11 +100,16 @@ class SourceMethods(Rooms):
 
     def suspend_source(self, name: str, reason: str = "by hand") -> None:
         """Read nothing of a source until it is resumed."""
-        self._sources.suspend(name, reason)
+        self._store.refuse_read_only()
+        self._registry.suspend(self._registry.definition(name), self._by_hand(reason))
 
     def resume_source(self, name: str) -> None:
         """Let a suspended source go on where it was; one that is stopped is tried again at once."""
-        self._sources.resume(name)
+        self._store.refuse_read_only()
+        self._registry.resume(self._registry.definition(name), self._by_hand("resumed"))
+
+    def _by_hand(self, reason: str) -> Suspension:
+        return Suspension(reason, self._store.actor, self._store.clock.now())
 
     def resnapshot(
         self,
