@@ -45,7 +45,7 @@ def test_a_lake_has_these_methods() -> None:
         "schema_history", "serve_schedule",
         "sink_status", "sinks", "snapshot", "spark", "sql", "stream_tables", "suspend",
         "suspend_sink", "table", "tables", "tag", "tags", "transaction", "unreadable_intents",
-        "uri", "verify",
+        "uri", "verify", "write_stream",
     }  # fmt: skip
 
 

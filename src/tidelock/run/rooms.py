@@ -7,13 +7,16 @@ any of them. For the same reason the methods of the handle import functions wher
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tidelock.model.once import once
 from tidelock.run.engine.session import Engine
 from tidelock.store.store import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidelock.deliver.delivery.ledger import Ledger
     from tidelock.deliver.sinks import Sinks
     from tidelock.derive.attempts.failures import Failures
@@ -28,10 +31,19 @@ if TYPE_CHECKING:
 class Rooms:
     """The parts that the methods of a Lake handle share."""
 
-    def __init__(self, store: Store, engine: Engine, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        open_elsewhere: Callable[[SparkSession], Any],
+    ) -> None:
+        """`open_elsewhere` opens the same lake in another process, on a session of that; it
+        pickles."""
         self._store = store
         self._engine = engine
         self._catalog = catalog
+        self._open_elsewhere = open_elsewhere
 
     @once
     def _failures(self) -> Failures:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from tidelock.model.sources import LIVE, Suspension
 from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from tidelock.ingest.reports import IngestReport, SourceStatus
+    from tidelock.ingest.streams.batches import Lake as BatchLake
     from tidelock.model.listing import Listing
 
 
@@ -107,6 +112,54 @@ class SourceMethods(Rooms):
         """Let a suspended source go on where it was; one that is stopped is tried again at once."""
         self._store.refuse_read_only()
         self._registry.resume(self._registry.definition(name), self._by_hand("resumed"))
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        *,
+        table: str,
+        mode: str = "append",
+        checkpoint: str | os.PathLike[str],
+        branch: str = MAIN,
+        trigger: str | Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        output_mode: str | None = None,
+        create: bool = False,
+        key: str | Sequence[str] | None = None,
+        evolve: bool = False,
+        repeated: str = "check",
+    ) -> StreamingQuery:
+        """Write a streaming DataFrame into a table: each micro-batch is one commit, exactly once.
+
+        `mode` is "append", or "upsert" by the table's key. `checkpoint` is where Spark keeps how
+        far it has read; a query that is started again with it goes on there. `trigger` is a
+        duration, "available_now", or what Spark's own takes, as a dict. With `create` the table is
+        made, with `key`, if it is missing; with `evolve` columns are added that it does not have.
+        A batch that was published before is passed over if it has the same rows, else refused;
+        with `repeated="skip"` it is passed over unseen, for streams whose rows are random.
+
+        Returns Spark's query. An error of a batch ends it, and is told by its exception.
+        """
+        from tidelock.ingest.streams.batches import StreamTarget
+        from tidelock.ingest.streams.start import check_lake, check_stream, start_stream
+
+        self._store.refuse_read_only()
+        self._store.branches.head(branch)
+        check_stream(frame, mode, checkpoint, repeated)
+        target = StreamTarget(table, mode, branch, query_name or "", evolve, repeated == "check")
+        if create and self._store.branches.head(branch).tables.find(table) is None:
+            with self._store.begin(branch, message=f"create table {table}") as transaction:
+                transaction.create_table(table, frame.schema, key=key)
+        check_lake(self._store, frame, target)
+        return start_stream(
+            frame,
+            target,
+            cast("BatchLake", self),
+            self._open_elsewhere,
+            checkpoint=str(checkpoint),
+            trigger=trigger,
+            output_mode=output_mode,
+        )
 
     def _by_hand(self, reason: str) -> Suspension:
         return Suspension(reason, self._store.actor, self._store.clock.now())

@@ -71,12 +71,14 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "sql": ("SELECT 1",),
     "suspend": ("t",),
     "table": ("t",),
+    "write_stream": (None,),
     "tag": ("q2",),
 }
 KEYWORDS: dict[str, dict[str, Any]] = {
     "alter_stream_table": {"schedule": "5m"},
     "create_sink": {"table": "t", "kind": "parquet", "to": "x"},
     "create_source": {"kind": KIND, "path": "x"},
+    "write_stream": {"table": "t", "checkpoint": "x"},
 }
 
 
