@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelock.errors import Advice, SourceDiverged, SourceUnavailable
-from tidelock.ingest.streams.digest import Observed, digest_of
 from tidelock.store.objects.failpoints import hit
+from tidelock.store.spark.row_hashes import digest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,11 +83,11 @@ class BatchWriter:
                 if self.target.check_repeated:
                     self._refuse_other(tx.earlier, frame, batch)
                 return
-            observed = Observed(frame)
-            stage = tx.append if self.target.mode == "append" else tx.upsert
-            stage(self.target.table, observed.frame, evolve=self.target.evolve)
-            digest = observed.digest
-            if not digest.rows:
+            target = self.target
+            digest = tx.write_batch(
+                target.table, frame, upsert=target.mode == "upsert", evolve=target.evolve
+            )
+            if digest is None or not digest.rows:
                 tx.rollback()
                 return
             tx.properties[STREAM] = {**told, "rows": digest.rows, "digest": digest.text}
