@@ -26,6 +26,7 @@ from bench import (
     stream_costs,
     streams,
     tpch,
+    write_streams,
 )
 from bench.measure import Claim
 
@@ -43,6 +44,7 @@ SUITES = {
     "sinks": sinks.CLAIMS,
     "idling": idling.CLAIMS,
     "startup": startup.CLAIMS,
+    "write_streams": write_streams.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

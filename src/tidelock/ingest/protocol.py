@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
+from tidelock.errors import InvalidOption
 from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
 from tidelock.ingest.ledger import Entry, Ledger
 from tidelock.model.sources import Reading, SourceDefinition
@@ -109,6 +110,15 @@ class Source(ABC):
     def snapshot(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         """The rows that a table has before the first transaction; none unless the source says."""
         return iter(())
+
+    def resnapshot(self, desk: Desk, tables: Sequence[str]) -> Iterator[Incoming]:
+        """What brings tables to what the source has, where the lake has something else; each by the
+        name that `discover` gave it. InvalidOption unless the source says how."""
+        raise InvalidOption(
+            f"A source of kind {desk.definition.kind!r} cannot load its tables anew.",
+            source=desk.definition.name,
+            kind=desk.definition.kind,
+        )
 
     def acknowledge(self, position: str) -> None:  # noqa: B027
         """Everything up to a position is in the lake, and is never asked for again."""
