@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tidelock.errors import InvalidOption, SourceBusy, TidelockError
-from tidelock.ingest.kinds import check_kind, open_source
+from tidelock.ingest.kinds import check_alterable, check_kind, open_source
+from tidelock.ingest.landing.quarantine import QUARANTINE, Quarantined, list_quarantined
+from tidelock.ingest.landing.settings import quarantine_of
 from tidelock.ingest.ledger import SCHEMA, Ledger
 from tidelock.ingest.protocol import Source, SourceTable
 from tidelock.ingest.reader import SourceReader
 from tidelock.ingest.registry import Registry
 from tidelock.ingest.reports import IngestReport, SourceStatus
+from tidelock.model.listing import Listing
 from tidelock.model.names import check_name, check_table_name
 from tidelock.model.sources import LIVE, Reading, SourceDefinition, Suspension
 from tidelock.model.time.schedules import parse_schedule
@@ -24,6 +28,7 @@ from tidelock.store.leases.single_holder import Post
 from tidelock.store.objects import layout
 from tidelock.store.secrets import check_secrets
 from tidelock.store.store import Store
+from tidelock.store.transaction import Transaction
 
 LEASE_SECONDS = 15.0
 
@@ -53,7 +58,7 @@ class Sources:
         """Define a source, and make the tables that it feeds."""
         self._store.refuse_read_only()
         check_name(name, "source")
-        check_kind(kind, options)
+        options = check_kind(kind, options).settle(options)
         check_secrets(options, "")
         if schedule not in (None, LIVE):
             parse_schedule(schedule)
@@ -74,11 +79,28 @@ class Sources:
             tables = tables_of(definition, source)
             with self._store.begin(branch, message=f"create source {name}") as transaction:
                 transaction.create_ledger(definition.ledger, SCHEMA)
-                for table, called in tables:
-                    if called not in transaction.tables():
-                        transaction.create_fed(called, table.schema, table.key, table.hidden)
+                _make(source, tables, transaction)
             self.registry.create(definition)
         return definition
+
+    def alter(self, name: str, options: Mapping[str, Any]) -> SourceDefinition:
+        """Give options of a source other values; None takes one back to its default."""
+        self._store.refuse_read_only()
+        definition = self.registry.definition(name)
+        check_alterable(definition.kind, options)
+        with self._held(definition):
+            kept = {**definition.options, **options}
+            kept = {name: value for name, value in kept.items() if value is not None}
+            kept = check_kind(definition.kind, kept).settle(kept)
+            check_secrets(kept, "")
+            altered = replace(definition, options=kept)
+            with closing(open_source(altered)) as source:
+                tables = tables_of(altered, source)
+                message = f"alter source {name}"
+                with self._store.begin(definition.branch, message=message) as transaction:
+                    _make(source, tables, transaction)
+            self.registry.replace(altered)
+        return altered
 
     def drop(self, name: str) -> None:
         """Forget a source, and what was left for it at the source. Its tables stay."""
@@ -176,6 +198,19 @@ class Sources:
             options=dict(definition.options),
         )
 
+    def quarantined(self, name: str) -> Listing[Quarantined]:
+        """The records that a source has put aside, in the order of their files and lines."""
+        definition = self.registry.definition(name)
+        state = self._store.branches.head(definition.branch).tables.find(quarantine_of(name))
+        if state is None:
+            return list_quarantined([])
+        with self._store.files.reading(state):
+            rows = self._store.files.read(state).to_table(columns=QUARANTINE.names)
+        ordered = rows.sort_by(
+            [("taken", "ascending"), ("file", "ascending"), ("line", "ascending")]
+        )
+        return list_quarantined([Quarantined(**row) for row in ordered.to_pylist()])
+
     def _post(self, definition: SourceDefinition) -> Post:
         lease = min(LEASE_SECONDS, self._store.lease_seconds)
         return Post(self._store.objects, f"source {definition.id}", lease)
@@ -206,10 +241,22 @@ class Sources:
             yield check
 
 
+def _make(source: Source, tables: list[tuple[SourceTable, str]], transaction: Transaction) -> None:
+    """Create those that are not there, and ask the source whether it can feed those that are."""
+    for table, called in tables:
+        if called not in transaction.tables():
+            schema = table.schema() if callable(table.schema) else table.schema
+            transaction.create_fed(called, schema, table.key, table.hidden)
+        source.accept(table, transaction.table(called).schema)
+
+
 def tables_of(definition: SourceDefinition, source: Source) -> list[tuple[SourceTable, str]]:
     """The tables of a source, each with what the lake calls it."""
     found = []
     for table in source.discover():
+        if table.called is not None:
+            found.append((table, check_table_name(table.called)))
+            continue
         try:
             called = definition.into.format(table=table.name, schema=table.namespace)
         except (KeyError, IndexError, ValueError) as error:
