@@ -12,9 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from tidelock.errors import InvalidOption, SourceBusy, TidelockError
+from tidelock.ingest.files.quarantine import (
+    QUARANTINE,
+    Quarantined,
+    list_quarantined,
+    quarantine_of,
+)
 from tidelock.ingest.kinds import check_alterable, check_kind, open_source
-from tidelock.ingest.landing.quarantine import QUARANTINE, Quarantined, list_quarantined
-from tidelock.ingest.landing.settings import quarantine_of
 from tidelock.ingest.ledger import SCHEMA, Ledger
 from tidelock.ingest.protocol import Source, SourceTable
 from tidelock.ingest.reader import SourceReader

@@ -10,7 +10,7 @@ from tidelock.run.rooms import Rooms
 from tidelock.store.branches import MAIN
 
 if TYPE_CHECKING:
-    from tidelock.ingest.landing.quarantine import Quarantined
+    from tidelock.ingest.files.quarantine import Quarantined
     from tidelock.ingest.reports import IngestReport, SourceStatus
     from tidelock.model.listing import Listing
 

@@ -113,7 +113,9 @@ def test_a_bad_value_names_file_and_line_and_loads_nothing(
         ({"mode": "replace"}, "There is no mode 'replace'"),
         ({"delimiter": "::"}, "A delimiter is one character"),
         ({"key": "id"}, "Say create=True"),
-        ({"table": "new", "create": True}, "schema="),
+        ({"table": "new"}, "create=True creates it"),
+        ({"on_bad_row": "skip"}, "is none of: fail, quarantine"),
+        ({"only_new": True, "mode": "overwrite"}, "Leave only_new= out"),
     ],
 )
 def test_a_load_that_cannot_be_says_why_in_the_words_of_python(

@@ -34,7 +34,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 Shapes = Mapping[str, tuple[str, Shape]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InferredSchema:
     """Columns that were told from files, and of how many rows. `str` is their DDL."""
 
@@ -50,6 +50,9 @@ class InferredSchema:
 
     def __str__(self) -> str:
         return self.ddl
+
+    def __repr__(self) -> str:
+        return f"InferredSchema({self.ddl!r}, rows={self.rows}, files={self.files})"
 
 
 def infer_schema(files: Sequence[RowFile], sample_bytes: int = SAMPLE_BYTES) -> InferredSchema:

@@ -2,7 +2,7 @@
 
 A shape is what was seen: a set of kinds, and what is inside objects and arrays. Shapes of more
 values are joined; what a shape comes to as a type is decided at the end. So the order in which
-values are seen does not matter.
+values are seen matters to nothing but the order of names, and how they are spelt.
 
     nothing, NULL                       STRING
     true false                          BOOLEAN

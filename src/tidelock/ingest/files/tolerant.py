@@ -273,7 +273,7 @@ class _Rows:
         return _typed(iter([self.rows]), self.file, target)
 
     def told(self) -> tuple[int, str]:
-        return self.first, encode_lines(self.rows.slice(0, 1))[0].as_py()
+        return self.first, encode_lines(self.rows.slice(0, 1))[0].as_py().rstrip()
 
 
 def _parquet_blocks(file: RowFile, stream: Any) -> Iterator[_Rows]:

@@ -146,7 +146,9 @@ class Incoming:
         """A column comes before what follows; rows from before have NULL in it."""
         work = self.work(table)
         work.alterations.append(alteration)
-        work.collected.widen(alteration.column)
+        if work.collected:
+            keyed = bool(self._table_of(table)[1].key)
+            work.collected.widen(alteration.column, keyed=keyed)
         if work.spool is not None:
             work.spool.alter(alteration)
 

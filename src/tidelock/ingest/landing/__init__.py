@@ -7,6 +7,5 @@ discovery    what of it is new, what has changed, what is not ready
 entries      what the ledger remembers of each file
 plan         which files go into which commit
 taking       one file, or what can be read of it, into a transaction
-quarantine   the table of what cannot be read
 source       all of it together, as a source
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelock.ingest.landing.entries import IN_DOUBT, plain_marks
+from tidelock.ingest.files.marks import checksums, plain_marks
 from tidelock.ingest.landing.places import LISTED, Place
 from tidelock.ingest.ledger import Ledger
 
@@ -134,11 +134,10 @@ def _compare(page: pa.Table, ledger: Ledger, *, trusting: bool) -> tuple[pa.Tabl
     plain = plain_marks(marks)
     same = pc.equal(plain, page.column("mark"))
     doubted = pc.and_(same, pc.not_equal(plain, marks))
-    sums = pc.replace_substring_regex(marks, f"^[^{IN_DOUBT}]*{IN_DOUBT}", "")
     return (
         page.filter(pc.is_null(places)),
         page.filter(pc.invert(same)),
-        page.append_column("checksum", sums).filter(doubted),
+        page.append_column("checksum", checksums(marks)).filter(doubted),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tidelock.errors import Advice, InvalidOption
 from tidelock.ingest.files.find import format_of_name
 from tidelock.ingest.files.load import reading_of
+from tidelock.ingest.files.quarantine import quarantine_of
 from tidelock.ingest.files.row_file import Reading
 from tidelock.ingest.landing.pattern import Pattern, parse_path
 from tidelock.model.ddl import parse_schema, to_ddl
@@ -55,10 +56,6 @@ class Settings:
     def quarantine(self) -> str:
         """The table of records that were put aside."""
         return quarantine_of(self.source)
-
-
-def quarantine_of(name: str) -> str:
-    return f"{name}_quarantine"
 
 
 def settle(options: Mapping[str, Any]) -> dict[str, Any]:

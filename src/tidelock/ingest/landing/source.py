@@ -22,14 +22,15 @@ import pyarrow as pa
 
 from tidelock.errors import Advice, InvalidOption, SourceError, SourceStopped
 from tidelock.ingest.files.infer import infer_schema
+from tidelock.ingest.files.marks import checksum_of
+from tidelock.ingest.files.quarantine import QUARANTINE, refuse_other
 from tidelock.ingest.files.row_file import RowFile
 from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.landing import settings as options_of
 from tidelock.ingest.landing.discovery import NOTHING, Found, Memory, discover, memory_of
-from tidelock.ingest.landing.entries import Position, Taken, checksum_of, entries_of
+from tidelock.ingest.landing.entries import Position, Taken, entries_of
 from tidelock.ingest.landing.places import ListedFile, Moved, Place, open_place
 from tidelock.ingest.landing.plan import before_unready, in_order, listed_files, plan_round
-from tidelock.ingest.landing.quarantine import QUARANTINE, refuse_other
 from tidelock.ingest.landing.settings import Settings, read_settings
 from tidelock.ingest.landing.taking import Taking
 from tidelock.ingest.protocol import Desk, Source, SourceTable

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from tidelock.errors import ColumnNotFound, InputError, SourceStopped, WrongType
 from tidelock.ingest.files.infer import columns_of
+from tidelock.ingest.files.marks import checksum_of, is_in_doubt
+from tidelock.ingest.files.quarantine import quarantine_rows
 from tidelock.ingest.files.read import read_file
 from tidelock.ingest.files.row_file import RowFile
 from tidelock.ingest.files.tolerant import BadRecord, FileRefused, Target, read_tolerantly
 from tidelock.ingest.intake.incoming import Incoming
-from tidelock.ingest.landing.entries import Taken, checksum_of, is_in_doubt
+from tidelock.ingest.landing.entries import Taken
 from tidelock.ingest.landing.places import ListedFile, Moved, Place
-from tidelock.ingest.landing.quarantine import quarantine_rows
 from tidelock.ingest.landing.settings import Settings
 from tidelock.model.schema.alterations import AddColumn
 from tidelock.model.schema.schema import Column
@@ -54,9 +55,11 @@ class Taking:
         self._part = next(self._parts)
         try:
             with self._place.fetched(file) as path:
-                in_doubt = self._settings.pattern.is_local and is_in_doubt(file, self._place.now())
+                young = self._settings.pattern.is_local and is_in_doubt(
+                    file.modified, self._place.now()
+                )
                 rows, bad = self._read(self._row_file(file, path))
-                checksum = checksum_of(path) if in_doubt else None
+                checksum = checksum_of(path) if young else None
         except Moved:
             self._undo(before)
             raise

@@ -42,6 +42,11 @@ class Quarantined:
     taken: datetime
 
 
+def quarantine_of(name: str) -> str:
+    """What the table is called of a source, or of a table that files are loaded into."""
+    return f"{name}_quarantine"
+
+
 def quarantine_rows(bad: Sequence[BadRecord], moment: datetime) -> pa.Table:
     return pa.table(
         [
