@@ -14,6 +14,7 @@ from bench import (
     frames,
     growth,
     idling,
+    landing,
     large,
     memory,
     merges,
@@ -43,6 +44,7 @@ SUITES = {
     "sinks": sinks.CLAIMS,
     "idling": idling.CLAIMS,
     "startup": startup.CLAIMS,
+    "landing": landing.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

@@ -26,8 +26,8 @@ def test_the_door_exports_exactly_these_names() -> None:
 def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
-        "actor", "alter_source", "alter_stream_table", "alter_table", "apply", "apply_schema", "branches",
-        "changes", "close", "collect_garbage",
+        "actor", "alter_source", "alter_stream_table", "alter_table", "apply", "apply_schema",
+        "branches", "changes", "close", "collect_garbage",
         "create_branch", "create_or_replace_stream_table", "create_sink", "create_source",
         "create_stream_table",
         "create_table", "delete_branch", "delete_tag", "deliver", "diff", "discard_quarantined",

@@ -212,4 +212,5 @@ def _readable(texts: pa.Array, type_: pa.DataType, kind: str, zone: str) -> Iter
         # The 31st of February looks like a date.
         yield "text"
     else:
-        yield kind
+        # There is a year 0 to Arrow, and to nobody else.
+        yield "text" if pc.any(pc.starts_with(texts, "0000")).as_py() else kind

@@ -9,23 +9,26 @@ by the clock of the store, or as seen from here, so that a clock that is wrong d
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelock.ingest.files.marks import checksums, plain_marks
-from tidelock.ingest.landing.places import LISTED, Place
+from tidelock.ingest.landing.places import LISTED, PAGE_FILES, Before, Place
 from tidelock.ingest.ledger import Ledger
 
 SKEW_NANOSECONDS = 900_000_000_000
 """So far S3 lets the clock of whoever asks be from its own."""
 REMEMBERED_FILES_MAX = 500_000
 SOURCES_MAX = 64
+DIVISIONS_MAX, FILES_PER_DIVISION = 15, 5_000
+"""Into how many parts a listing is divided, to be made at the same time."""
 NOTHING = LISTED.empty_table()
 DOUBTED = LISTED.append(pa.field("checksum", pa.string()))
 
@@ -59,14 +62,14 @@ class Memory:
 
     ledger: tuple[str, int] | None = None
     """The pin of the ledger that the last listing was compared with."""
-    pages: list[pa.Table] | None = None
+    names: list[str] = field(default_factory=list)
+    """Of the ledger, some names between which a bucket is listed at the same time."""
+    pages: list[pa.Table] = field(default_factory=list)
     """The last listing, if there was nothing in it to be taken."""
     seen: dict[tuple[str, str], float] = field(default_factory=dict)
     """Since when files that are not ready are as they are, by the clock of this process."""
-
     sure: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Files in doubt, with mark and checksum, that were found to be what was taken."""
-
     told: str = ""
     """The state that was told last."""
 
@@ -100,12 +103,16 @@ def discover(
     clock: Callable[[], float] = time.monotonic,
 ) -> Found:
     """Look at what there is; with `after`, at names alone that come after it."""
-    pages = list(place.pages(after))
-    listed = sum(page.num_rows for page in pages)
+    divisions = 0 if after else min(DIVISIONS_MAX, ledger.state.rows // FILES_PER_DIVISION)
     known = (ledger.state.id, ledger.state.pin)
-    if memory.ledger == known and memory.pages == pages:
+    if memory.ledger != known:
+        memory.names = ledger.some_items(divisions) if divisions else []
+    last = memory.pages if memory.ledger == known else []
+    pages = place.pages(after, Before(memory.names, last))
+    listed = sum(page.num_rows for page in pages)
+    if len(last) == len(pages) > 0 and all(map(operator.is_, last, pages)):
         return Found(NOTHING, NOTHING, NOTHING, DOUBTED.empty_table(), listed)
-    parts = [_compare(page, ledger, trusting=bool(after)) for page in pages]
+    parts = [_compare(page, ledger, trusting=bool(after)) for page in _gathered(pages)]
     new, changed = (_joined(part[n] for part in parts) for n in range(2))
     ready = _readiness(place, memory, settle_seconds, clock)
     new_ready, new_unready = ready(new)
@@ -118,9 +125,23 @@ def discover(
         listed,
     )
     memory.forget_others(found.unready)
-    memory.pages = pages if found.is_nothing and listed <= REMEMBERED_FILES_MAX else None
+    memory.pages = pages if found.is_nothing and listed <= REMEMBERED_FILES_MAX else []
     memory.ledger = known
     return found
+
+
+def _gathered(pages: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """The pages, of which many small ones are compared as one."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for page in pages:
+        if waiting and rows + page.num_rows > PAGE_FILES:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+        waiting.append(page)
+        rows += page.num_rows
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _compare(page: pa.Table, ledger: Ledger, *, trusting: bool) -> tuple[pa.Table, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from tidelock.ingest.landing.pattern import HIDDEN, Pattern
 from tidelock.store.objects.kinds.location import Location, locate
 from tidelock.store.objects.kinds.outside import BucketPlace
 from tidelock.store.objects.kinds.remote import ObstoreObjects
+from tidelock.store.objects.parallel import side_by_side
 
 LISTED = pa.schema(
     [
@@ -51,6 +52,25 @@ class ListedFile:
     mark: str
 
 
+@dataclass(frozen=True)
+class Before:
+    """What is known of a place before it is listed."""
+
+    names: Sequence[str] = ()
+    """Some names of files, between which it may be listed at the same time."""
+    pages: Sequence[pa.Table] = ()
+    """Those of the last listing."""
+
+    def same(self, number: int, page: pa.Table) -> pa.Table:
+        """A page, or the same page of the last listing if it is equal."""
+        if number < len(self.pages) and self.pages[number].equals(page):
+            return self.pages[number]
+        return page
+
+
+NOTHING_BEFORE = Before()
+
+
 class Moved(Exception):
     """A file is not, or no longer, in the state that was listed."""
 
@@ -58,9 +78,9 @@ class Moved(Exception):
 class Place(Protocol):
     """Where files land."""
 
-    def pages(self, after: str = "") -> Iterator[pa.Table]:
+    def pages(self, after: str = "", before: Before = NOTHING_BEFORE) -> list[pa.Table]:
         """All files that the pattern means, by columns; those alone whose names come after one, in
-        the order of their names."""
+        the order of their names. A page that is as it was before is the same object."""
 
     def now(self) -> int:
         """The time by the clock of the store."""
@@ -84,11 +104,13 @@ def _meant(pattern: Pattern, page: pa.Table) -> pa.Table:
     return page.filter(pc.and_not(wanted, hidden))
 
 
-def _page(names: list[str], sizes: list[int], modified: list[int], tags: list[str]) -> pa.Table:
+def _page(names: list[str], sizes: list[int], modified: pa.Array, tags: list[str]) -> pa.Table:
     size = pa.array(sizes, pa.int64())
-    tag = pa.array(tags, pa.string()) if tags else pc.cast(pa.array(modified), pa.string())
-    mark = pc.binary_join_element_wise(size.cast(pa.string()), tag, ":")
-    return pa.table([pa.array(names, pa.string()), size, pa.array(modified), mark], schema=LISTED)
+    tag = pa.array(tags, pa.string()) if tags else modified.cast(pa.string())
+    mark = pc.binary_join_element_wise(
+        size.cast(pa.string()), pc.utf8_trim(tag, characters='"'), ":"
+    )
+    return pa.table([pa.array(names, pa.string()), size, modified, mark], schema=LISTED)
 
 
 class Folder:
@@ -97,28 +119,25 @@ class Folder:
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern
 
-    def pages(self, after: str = "") -> Iterator[pa.Table]:
-        names: list[str] = []
-        sizes: list[int] = []
-        modified: list[int] = []
+    def pages(self, after: str = "", before: Before = NOTHING_BEFORE) -> list[pa.Table]:
         try:
             if not os.path.isdir(self._pattern.base):
                 raise FileNotFoundError(2, "there is no such folder", self._pattern.base)
-            for name, status in _walk(self._pattern.base, "", self._pattern.depth, after):
-                names.append(name)
-                sizes.append(status.st_size)
-                modified.append(status.st_mtime_ns)
+            names, sizes, times = _walk(self._pattern.base, self._pattern.depth, after)
         except PermissionError as error:
             raise SourceDenied(f"{error.filename} cannot be listed: {error.strerror}.") from error
         except OSError as error:
             raise SourceUnavailable(
                 f"{error.filename or self._pattern.base} cannot be listed: {error.strerror}."
             ) from error
-        page = _meant(self._pattern, _page(names, sizes, modified, []))
+        page = _meant(self._pattern, _page(names, sizes, pa.array(times, pa.int64()), []))
         if after:
             page = page.sort_by("name")
-        for start in range(0, page.num_rows, PAGE_FILES):
-            yield page.slice(start, PAGE_FILES)
+        starts = range(0, page.num_rows, PAGE_FILES)
+        return [
+            before.same(number, page.slice(start, PAGE_FILES))
+            for number, start in enumerate(starts)
+        ]
 
     def now(self) -> int:
         # The clock of the machine is that of its file systems.
@@ -140,41 +159,54 @@ class Folder:
             raise Moved(file.name)
 
 
-def _walk(
-    base: str, folder: str, depth: int | None, after: str
-) -> Iterator[tuple[str, os.stat_result]]:
-    deeper = None if depth is None else depth - 1
-    try:
-        with os.scandir(f"{base}/{folder}") as found:
-            entries = list(found)
-    except FileNotFoundError:
-        if not folder:
-            raise
-        return
-    for entry in entries:
-        if entry.name.startswith((".", "_")):
-            continue
-        name = folder + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if depth != 0:
-                yield from _walk(base, f"{name}/", deeper, after)
-        elif name > after and _is_text(name):
-            try:
-                status = entry.stat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield name, status
+def _walk(base: str, depth: int | None, after: str) -> tuple[list[str], list[int], list[int]]:
+    """The names, sizes and times of all files that are not hidden. There may be very many: what is
+    done for each is little."""
+    names: list[str] = []
+    sizes: list[int] = []
+    times: list[int] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        deeper = depth is None or folder.count("/") < depth
+        try:
+            with os.scandir(f"{base}/{folder}") as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name[0] in "._":
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        if deeper:
+                            folders.append(f"{folder}{name}/")
+                        continue
+                    name = folder + name
+                    if name <= after or not (name.isascii() or _is_text(name)):
+                        continue
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISREG(status.st_mode):
+                        names.append(name)
+                        sizes.append(status.st_size)
+                        times.append(status.st_mtime_ns)
+        except FileNotFoundError:
+            if not folder:
+                raise
+    return names, sizes, times
 
 
 def _is_text(name: str) -> bool:
     """Whether a name can be told: it may be any bytes."""
-    return name.isascii() or not any("\ud800" <= one <= "\udfff" for one in name)
+    return not any("\ud800" <= one <= "\udfff" for one in name)
 
 
 class Bucket:
     """Objects in a bucket. One is fetched whole, by its ETag, into a temporary file: so a disk
-    needs room for the largest, and memory for none."""
+    needs room for the largest, and memory for none.
+
+    A bucket tells of a thousand objects at a time, and then of those that follow. Between names
+    that were there before it is listed at the same time."""
 
     def __init__(self, pattern: Pattern, location: Location) -> None:
         self._pattern = pattern
@@ -182,25 +214,28 @@ class Bucket:
         objects = location.objects()
         assert isinstance(objects, ObstoreObjects)
         self._objects = BucketPlace.of(objects)
-        self._tags: dict[str, str] = {}
 
-    def pages(self, after: str = "") -> Iterator[pa.Table]:
-        waiting: list[pa.Table] = []
+    def pages(self, after: str = "", before: Before = NOTHING_BEFORE) -> list[pa.Table]:
+        bounds = [after, *sorted(name for name in before.names if name > after), ""]
+
+        def listed(number: int) -> pa.Table:
+            return before.same(number, self._listed(*bounds[number : number + 2]))
+
+        return side_by_side(listed, range(len(bounds) - 1))
+
+    def _listed(self, after: str, until: str) -> pa.Table:
+        """The files whose names come after one, and not after another."""
+        pages = [LISTED.empty_table()]
         try:
-            for listed in self._objects.pages(after):
-                names, sizes, modified, tags = zip(*listed, strict=True)
-                moments = [int(moment.timestamp() * 1_000_000) * 1000 for moment in modified]
-                marks = [tag.strip('"') for tag in tags]
-                waiting.append(
-                    _meant(self._pattern, _page(list(names), list(sizes), moments, marks))
+            for listed in self._objects.pages(after, until):
+                names, sizes, modified, tags = map(list, zip(*listed, strict=True))
+                moments = pa.array(modified, pa.timestamp("us", tz="UTC")).cast(pa.int64())
+                pages.append(
+                    _meant(self._pattern, _page(names, sizes, pc.multiply(moments, 1000), tags))
                 )
-                if sum(page.num_rows for page in waiting) >= PAGE_FILES:
-                    yield pa.concat_tables(waiting).combine_chunks()
-                    waiting = []
         except StoreError as error:
             raise _told(error) from error
-        if waiting:
-            yield pa.concat_tables(waiting).combine_chunks()
+        return pa.concat_tables(pages).combine_chunks()
 
     def now(self) -> int:
         return asked_time(self._location.storage_options)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from obstore import ReadableFile, UpdateVersion
 
 _FAILURES = (BaseError, OSError, ValueError)
-PAGE_OBJECTS = 10_000
+PAGE_OBJECTS = 1_000
 ListedObject: TypeAlias = tuple[str, int, datetime, str]
 """The key, the size in bytes, when it was put by the store's clock, and its tag."""
 
@@ -109,14 +109,21 @@ class BucketPlace(ObstoreObjects):
         except _FAILURES as error:
             self._raise(error, "get", key)
 
-    def pages(self, after: str = "") -> Iterator[list[ListedObject]]:
-        """All objects, by key, some at a time; those alone whose keys come after one."""
+    def pages(self, after: str = "", until: str = "") -> Iterator[list[ListedObject]]:
+        """All objects, by key, some at a time; those alone whose keys come after one, and not after
+        another."""
         try:
             for page in self._store.list(offset=after or None, chunk_size=PAGE_OBJECTS):
-                yield [
+                whole = not until or page[-1]["path"] <= until
+                listed = [
                     (one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
                     for one in page
+                    if whole or one["path"] <= until
                 ]
+                if listed:
+                    yield listed
+                if not whole:
+                    return
         except _FAILURES as error:
             self._raise(error, "list", "")
 
