@@ -125,10 +125,12 @@ class SourceReader:
         return state.name, files.schema(state, files.read(state))
 
     def _take(self, incoming: Incoming) -> None:
-        hit("ingest.before_publish")
-        commit = self._publish(incoming)
-        hit("ingest.after_publish")
-        incoming.drop()
+        try:
+            hit("ingest.before_publish")
+            commit = self._publish(incoming)
+            hit("ingest.after_publish")
+        finally:
+            incoming.drop()
         self.desk.refresh()
         self.done.rows += incoming.rows
         self.done.transactions += incoming.transactions

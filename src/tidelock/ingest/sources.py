@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tidelock.errors import InvalidOption, SourceBusy, TidelockError
+from tidelock.errors import InputError, InvalidOption, SourceBusy, TidelockError
 from tidelock.ingest.files.quarantine import (
     QUARANTINE,
     Quarantined,
@@ -152,7 +152,12 @@ class Sources:
                 tell=lambda reading: self.registry.tell(definition, reading),
                 check=check,
             )
-            return reader.read()
+            try:
+                return reader.read()
+            except InputError as error:
+                # Rows that a rule of their table does not allow, say: the source cannot help it.
+                self.registry.tell(definition, Reading("stopped", error.told("shell")))
+                raise
 
     def ingest_all(self, stopped: Callable[[], bool] = never) -> list[IngestReport]:
         """One round of every source."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelock.ingest.landing.places import ListedFile
 
@@ -52,3 +53,12 @@ def listed_files(files: pa.Table, cut: tuple[int, int]) -> Sequence[ListedFile]:
     """The files of one commit."""
     start, count = cut
     return [ListedFile(**row) for row in files.slice(start, count).to_pylist()]
+
+
+def sample_of(files: pa.Table, files_max: int, bytes_max: int) -> Sequence[ListedFile]:
+    """The first files by name that fit into a sample; the smallest of all, if none does."""
+    fitting = in_order(files.filter(pc.less_equal(files.column("size"), bytes_max)), "name")
+    if not fitting.num_rows:
+        return listed_files(files.sort_by([("size", "ascending"), ("name", "ascending")]), (0, 1))
+    start, count = plan_round(fitting.slice(0, files_max), files_max, bytes_max)[0]
+    return listed_files(fitting, (start, count))

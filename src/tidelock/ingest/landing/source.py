@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import pyarrow as pa
@@ -30,7 +30,13 @@ from tidelock.ingest.landing import settings as options_of
 from tidelock.ingest.landing.discovery import NOTHING, Found, Memory, discover, memory_of
 from tidelock.ingest.landing.entries import Position, Taken, entries_of
 from tidelock.ingest.landing.places import ListedFile, Moved, Place, open_place
-from tidelock.ingest.landing.plan import before_unready, in_order, listed_files, plan_round
+from tidelock.ingest.landing.plan import (
+    before_unready,
+    in_order,
+    listed_files,
+    plan_round,
+    sample_of,
+)
 from tidelock.ingest.landing.settings import Settings, read_settings
 from tidelock.ingest.landing.taking import Taking
 from tidelock.ingest.protocol import Desk, Source, SourceTable
@@ -102,25 +108,21 @@ class FilesSource(Source):
         settings = self._settings
         if settings.schema is not None:
             return settings.schema
-        left = SAMPLE_BYTES
-        for page in self._place.pages():
-            files: list[tuple[Any, RowFile]] = []
-            for file in listed_files(in_order(page, "name"), (0, SAMPLE_FILES)):
-                fetched = self._place.fetched(file)
-                with suppress(Moved):
-                    name = settings.pattern.shown(file.name)
-                    path = fetched.__enter__()
-                    files.append((fetched, RowFile(name, settings.format, settings.reading, path)))
-                left -= file.size
-                if left <= 0:
-                    break
-            try:
-                if files:
-                    return infer_schema([file for _, file in files], SAMPLE_BYTES).ddl
-            finally:
-                for fetched, _ in files:
-                    with suppress(Moved):
-                        fetched.__exit__(None, None, None)
+        page = self._place.pages()
+        sampled = sample_of(pa.concat_tables([NOTHING, *page]), SAMPLE_FILES, SAMPLE_BYTES)
+        with ExitStack() as stack:
+            stack.enter_context(suppress(Moved))
+            files = [
+                RowFile(
+                    settings.pattern.shown(file.name),
+                    settings.format,
+                    settings.reading,
+                    stack.enter_context(self._place.fetched(file)),
+                )
+                for file in sampled
+            ]
+            if files:
+                return infer_schema(files, SAMPLE_BYTES).ddl
         raise InvalidOption(
             f"There is no file yet that would tell the columns of table {settings.table!r}, at "
             f"{settings.pattern.text}.",

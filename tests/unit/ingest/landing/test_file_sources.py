@@ -17,7 +17,13 @@ import pytest
 
 import tidelock
 from tidelock import Lake
-from tidelock.errors import InvalidOption, SourceDenied, SourceStopped, SourceUnavailable
+from tidelock.errors import (
+    InvalidOption,
+    RuleBroken,
+    SourceDenied,
+    SourceStopped,
+    SourceUnavailable,
+)
 from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.landing import discovery
 from tidelock.ingest.ledger import Ledger
@@ -396,3 +402,16 @@ def test_a_source_that_is_dropped_leaves_its_table(lake: Lake, landing: Path) ->
     assert (ids(lake), len(lake.sources())) == ([1], 0)
     follow(lake, landing)
     assert lake.ingest("events").rows == 1
+
+
+def test_rows_that_a_rule_does_not_allow_stop_the_source(lake: Lake, landing: Path) -> None:
+    lake.create_table("events", f"{DDL}, CHECK (id > 0)")
+    follow(lake, landing, on_error="quarantine")
+    put(landing, "a.json", {"id": 1}, {"id": -1})
+    with pytest.raises(RuleBroken):
+        lake.ingest("events")
+    status = lake.source_status("events")
+    assert (status.state, ids(lake), status.position) == ("stopped", [], "")
+    put(landing, "a.json", {"id": 1})
+    lake.ingest("events")
+    assert (lake.source_status("events").state, ids(lake)) == ("idle", [1])

@@ -15,7 +15,13 @@ from tidelock.ingest.files.marks import checksums, doubted, is_in_doubt, plain_m
 from tidelock.ingest.landing.entries import Position
 from tidelock.ingest.landing.pattern import parse_path
 from tidelock.ingest.landing.places import LISTED
-from tidelock.ingest.landing.plan import before_unready, in_order, listed_files, plan_round
+from tidelock.ingest.landing.plan import (
+    before_unready,
+    in_order,
+    listed_files,
+    plan_round,
+    sample_of,
+)
 from tidelock.ingest.landing.settings import settle
 
 MEANT: list[tuple[str, str, list[str], list[str]]] = [
@@ -115,3 +121,11 @@ def test_a_mark_of_a_young_file_has_a_checksum_with_it() -> None:
     assert checksums(marks).to_pylist()[1] == "abc"
     assert is_in_doubt(10**9, 2 * 10**9)
     assert not is_in_doubt(10**9, 4 * 10**9)
+
+
+def test_a_sample_is_of_the_first_files_that_fit_or_of_the_smallest() -> None:
+    files = listing(("d", 4, 0), ("a", 50, 0), ("b", 4, 0), ("c", 4, 0))
+    assert [file.name for file in sample_of(files, 2, 10)] == ["b", "c"]
+    assert [file.name for file in sample_of(files, 9, 9)] == ["b", "c"]
+    assert [file.name for file in sample_of(files, 9, 3)] == ["b"]
+    assert sample_of(listing(), 9, 9) == []
