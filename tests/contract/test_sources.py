@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import operator
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -9,6 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.s3_server import REGION, S3Server
 from tests.support.sources import own_source
@@ -17,6 +23,8 @@ from tests.support.sources.own_source import append
 import tidelock
 from tidelock import Lake
 from tidelock.errors import SourceDenied, SourceStopped, SourceUnavailable
+from tidelock.ingest.landing.pattern import parse_path
+from tidelock.ingest.landing.places import Before, open_place
 from tidelock.testing.source_contract import Rows, SourceContract
 
 LOCAL, S3 = "local", "s3"
@@ -59,14 +67,15 @@ class Landing:
     def __init__(self, uri: str, options: dict[str, Any], client: Any = None) -> None:
         self.uri, self.options, self._client = uri, options, client
 
-    def put(self, name: str, text: str) -> None:
+    def put(self, name: str, content: str | bytes) -> None:
+        data = content.encode() if isinstance(content, str) else content
         if self._client is not None:
             bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
-            self._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=text.encode())
+            self._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=data)
             return
         path = Path(self.uri, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(data)
         moment = time.time() - 60
         os.utime(path, (moment, moment))
 
@@ -157,9 +166,7 @@ def test_columns_are_inferred_and_a_change_is_noticed(lake: Lake, landing: Landi
         lake.ingest("s")
 
 
-def test_compressed_and_parquet_files_are_read_from_where_they_are(
-    lake: Lake, landing: Landing
-) -> None:
+def test_bad_records_and_columns_that_come_are_as_in_a_folder(lake: Lake, landing: Landing) -> None:
     landing.put("1.json", "nonsense\n" + '{"id": 1}\n')
     landing.put("2.json", '{"id": 2, "new": [1.5]}\n')
     follow(lake, landing, on_error="quarantine", evolve=True, schema="id BIGINT")
@@ -167,6 +174,45 @@ def test_compressed_and_parquet_files_are_read_from_where_they_are(
     assert ids(lake) == [1, 2]
     (one,) = lake.source_quarantine("s")
     assert (one.file, one.line, one.record) == (f"{landing.uri}/1.json", 1, "nonsense")
+
+
+def test_compressed_files_and_parquet_are_read_from_where_they_are(
+    lake: Lake, landing: Landing
+) -> None:
+    landing.put("1.json.gz", gzip.compress(b'{"id": 1}\n'))
+    landing.put("2.x.json.bz2", bz2.compress(b'{"id": 2}\n'))
+    follow(lake, landing, path=f"{landing.uri}/*.json.{{gz,bz2}}", format="jsonl")
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": list(range(3, 5000))}), sink)
+    landing.put("3.parquet", sink.getvalue())
+    lake.create_source(
+        "p", kind="files", path=f"{landing.uri}/*.parquet", table="t", settle="0s",
+        **landing.options,
+    )  # fmt: skip
+    assert [report.rows for report in lake.ingest()] == [4997, 2]
+    assert ids(lake) == list(range(1, 5000))
+
+
+def test_a_place_that_is_listed_in_parts_has_the_same_files(landing: Landing) -> None:
+    names = [f"{number % 4}/{number:03}.json" for number in range(60)]
+    for name in names:
+        landing.put(name, "{}\n")
+    options = {
+        name: "test" if "access_key" in name else value
+        for name, value in landing.options.get("storage_options", {}).items()
+    }
+    place = open_place(parse_path(f"{landing.uri}/**/*.json"), options)
+
+    def listed(*known: str, after: str = "") -> list[str]:
+        pages = place.pages(after, Before(known))
+        again = place.pages(after, Before(known, pages))
+        assert all(map(operator.is_, pages, again))
+        return [name for page in pages for name in page.column("name").to_pylist()]
+
+    assert sorted(listed()) == sorted(names)
+    assert sorted(listed("1/001.json", "2/a", "3/059.json")) == sorted(names)
+    later = sorted(name for name in names if name > "2/030.json")
+    assert listed("0/000.json", "3/x", after="2/030.json") == later
 
 
 def test_a_young_file_is_told_by_the_clock_of_its_store(lake: Lake, landing: Landing) -> None:

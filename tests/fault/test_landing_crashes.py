@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -81,17 +82,17 @@ def test_readers_that_are_killed_at_random_take_each_file_once(tmp_path: Path) -
             check_log(lake)
 
 
-def test_of_four_processes_one_takes_each_of_2000_files(tmp_path: Path) -> None:
-    landing = tmp_path / "in"
+def test_of_four_processes_one_takes_each_of_many_files(tmp_path: Path) -> None:
+    landing, files = tmp_path / "in", 10_000 if fault_seconds(0) else 2_000
     with make(str(tmp_path / "lake"), landing, files_per_commit=150, on_error="quarantine") as lake:
-        land(landing, range(2000))
+        land(landing, range(files))
         processes = [start(ingest, lake.uri, lease_seconds=LEASE_SECONDS) for _ in range(4)]
         for process in processes:
             process.join(timeout=100)
         codes = [process.exitcode for process in processes]
         end(*processes)
         assert codes == [0] * 4
-        check(lake, 2000)
+        check(lake, files)
         check_log(lake)
 
 
@@ -133,3 +134,18 @@ def test_a_lake_that_is_copied_takes_what_its_own_ledger_does_not_have(tmp_path:
         with tidelock.open(copied) as other:
             other.ingest("events")
             check(other, 9)
+
+
+def test_of_four_processes_that_load_what_is_new_one_loads_each_file(tmp_path: Path) -> None:
+    landing = tmp_path / "in"
+    with make(str(tmp_path / "lake"), landing) as lake:
+        for begin in range(0, 60, 20):
+            land(landing, range(begin + 1, begin + 21))
+            processes = [start(landings.load_new, lake.uri, str(landing)) for _ in range(4)]
+            for process in processes:
+                process.join(timeout=100)
+            codes = [process.exitcode for process in processes]
+            end(*processes)
+            assert codes == [0] * 4
+        found = Counter(lake.table("t").to_arrow().column("id").to_pylist())
+        assert found == Counter(range(3, 61 * 3))

@@ -59,6 +59,12 @@ def ingest(uri: str, spill_bytes: int | None = None) -> None:
         raise AssertionError("it does not come to an end")
 
 
+def load_new(uri: str, landing: str) -> None:
+    """Load the files that nobody has loaded."""
+    with tidelock.open(uri) as lake:
+        lake.load("t", f"{landing}/**/*.json", only_new=True, on_bad_row="quarantine")
+
+
 def check(lake: Lake, files: int, rows: int = ROWS_PER_FILE) -> None:
     """Each file is in the lake once, with its rows, what was put aside, and its entry."""
     found = Counter(lake.table("t").to_arrow().column("id").to_pylist())
