@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tidelock.errors import (
     Action,
@@ -26,7 +26,7 @@ from tidelock.errors import (
     SourceMoved,
     SourceStopped,
 )
-from tidelock.ingest.intake.incoming import Incoming
+from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
 from tidelock.ingest.intake.net import UnknownRow
 from tidelock.ingest.intake.staging import stage_incoming
 from tidelock.ingest.ledger import Ledger
@@ -54,6 +54,9 @@ class Done:
 
 class SourceReader:
     """Owns the reading of one source by this process, for as long as it holds the source's post."""
+
+    spill_bytes: ClassVar[int] = SPILL_BYTES
+    """Of a transaction that takes more, what came first goes to storage."""
 
     def __init__(
         self,
@@ -111,7 +114,11 @@ class SourceReader:
 
     def _begin(self) -> Incoming:
         return Incoming(
-            self._store, self._definition.branch, self._table_of, unknown=self._source.unknown
+            self._store,
+            self._definition.branch,
+            self._table_of,
+            self.spill_bytes,
+            self._source.unknown,
         )
 
     def _table_of(self, name: str) -> tuple[str, TableSchema]:

@@ -32,7 +32,7 @@ from typing import Any
 
 import tidelock
 from tidelock.errors import SourceMoved, StoreUnavailable
-from tidelock.ingest.intake.incoming import Incoming
+from tidelock.ingest.intake.incoming import SPILL_BYTES
 from tidelock.ingest.kinds import open_source
 from tidelock.ingest.reader import SourceReader
 from tidelock.ingest.sources import tables_of
@@ -170,13 +170,12 @@ class SourceContract:
 
     def test_rows_that_go_to_storage_as_they_come_arrive_once(self) -> None:
         with self._story() as story:
-            before = Incoming.__init__.__defaults__
-            Incoming.__init__.__defaults__ = (1,)
+            SourceReader.spill_bytes = 1
             try:
                 story.put(range(8))
                 story.ingest()
             finally:
-                Incoming.__init__.__defaults__ = before
+                SourceReader.spill_bytes = SPILL_BYTES
             story.check()
 
     def test_a_source_that_was_dropped_can_be_made_again(self) -> None:

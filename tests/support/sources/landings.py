@@ -44,10 +44,10 @@ def land(landing: Path, numbers: range, rows: int = ROWS_PER_FILE) -> None:
 
 def ingest(uri: str, spill_bytes: int | None = None) -> None:
     """Read all that there is, however often somebody else is at it."""
-    from tidelock.ingest.intake.incoming import Incoming
+    from tidelock.ingest.reader import SourceReader
 
     if spill_bytes is not None:
-        Incoming.__init__.__defaults__ = (spill_bytes,)
+        SourceReader.spill_bytes = spill_bytes
     with tidelock.open(uri, actor=f"process {os.getpid()}") as lake:
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:

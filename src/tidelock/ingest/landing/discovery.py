@@ -71,7 +71,7 @@ class Memory:
     sure: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Files in doubt, with mark and checksum, that were found to be what was taken."""
     told: str = ""
-    """The state that was told last."""
+    """What was told last of the source."""
 
     def first_seen(self, name: str, mark: str, moment: float) -> float:
         return self.seen.setdefault((name, mark), moment)

@@ -150,8 +150,7 @@ class FilesSource(Source):
         after = Position.parse(desk.position).last if settings.names == "ascending" else ""
         found = discover(self._place, desk.ledger, memory, settings.settle_seconds, after)
         if found.is_nothing:
-            if memory.told != "idle":
-                self._tell(desk, memory, found, 0, ())
+            self._tell(desk, memory, found, 0, ())
             return
         files = in_order(self._wanted(found, memory), settings.order)
         if settings.names == "ascending":
@@ -268,21 +267,22 @@ class FilesSource(Source):
     def _tell(
         self, desk: Desk, memory: Memory, found: Found, left: int, files: Sequence[ListedFile]
     ) -> None:
-        """Tell how far the round is, now and then."""
-        if files and time.monotonic() - self._told_at < TELL_SECONDS:
-            return
-        self._told_at = time.monotonic()
-        table = self._settings.table
-        oldest = min((file.modified for file in files), default=None)
+        """Tell how far the round is, now and then; and once that there is nothing left."""
         notes = [f"{found.listed:,} files listed"]
         if found.unready.num_rows:
             notes.append(f"{found.unready.num_rows:,} not settled yet")
         if found.changed.num_rows:
             notes.append(f"{found.changed.num_rows:,} changed after they were taken")
-        memory.told = "reading" if files else "idle"
+        state = "reading" if files else "idle"
+        told = f"{state} {desk.position} {notes[1:]}"
+        if memory.told == told or (files and time.monotonic() - self._told_at < TELL_SECONDS):
+            return
+        self._told_at, memory.told = time.monotonic(), told
+        oldest = min((file.modified for file in files), default=None)
+        table = self._settings.table
         desk.tell(
             Reading(
-                memory.told,
+                state,
                 position=desk.position,
                 lag_bytes=left,
                 lag_seconds=None if oldest is None else max(0.0, time.time() - oldest / 1e9),

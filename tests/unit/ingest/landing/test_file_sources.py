@@ -24,9 +24,9 @@ from tidelock.errors import (
     SourceStopped,
     SourceUnavailable,
 )
-from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.landing import discovery
 from tidelock.ingest.ledger import Ledger
+from tidelock.ingest.reader import SourceReader
 
 DDL = "id BIGINT, v STRING"
 LONG_AGO = time.time_ns() - 3600 * 10**9
@@ -279,7 +279,7 @@ def test_columns_that_come_are_refused_by_name_or_added(lake: Lake, landing: Pat
 def test_a_large_file_is_written_in_fragments_and_is_a_commit_of_its_own(
     lake: Lake, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Incoming.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(SourceReader, "spill_bytes", 1000)
     put(landing, "a.json", {"id": -1})
     put(landing, "b.json", *({"id": n, "v": "x" * 200} for n in range(60_000)))
     follow(lake, landing, bytes_per_commit=1_000_000, on_error="quarantine", evolve=True)
