@@ -14,6 +14,7 @@ from bench import (
     frames,
     growth,
     idling,
+    landing,
     large,
     memory,
     merges,
@@ -45,6 +46,7 @@ SUITES = {
     "idling": idling.CLAIMS,
     "startup": startup.CLAIMS,
     "write_streams": write_streams.CLAIMS,
+    "landing": landing.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

@@ -26,26 +26,22 @@ def test_the_door_exports_exactly_these_names() -> None:
 def test_a_lake_has_these_methods() -> None:
     public = {name for name in dir(tidelock.Lake) if not name.startswith("_")}
     assert public == {
-        "actor", "alter_stream_table", "alter_table", "apply", "apply_schema", "branches",
-        "changes", "close", "collect_garbage",
-        "create_branch", "create_or_replace_stream_table", "create_sink", "create_stream_table",
-        "create_source",
+        "actor", "alter_source", "alter_stream_table", "alter_table", "apply", "apply_schema",
+        "branches", "changes", "close", "collect_garbage", "create_branch",
+        "create_or_replace_stream_table", "create_sink", "create_source", "create_stream_table",
         "create_table", "delete_branch", "delete_tag", "deliver", "diff", "discard_quarantined",
-        "drop_source",
-        "drop_sink", "drop_stream_table", "drop_table", "execute", "explain", "find_commit",
-        "find_operation",
-        "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info", "ingest",
-        "ingest_due", "intents",
+        "drop_sink", "drop_source", "drop_stream_table", "drop_table", "execute", "explain",
+        "find_commit", "find_operation", "foreign_commits", "freshness", "graph", "groups",
+        "history", "hold", "infer_schema", "info", "ingest", "ingest_due", "intents",
         "load", "log", "merge", "mirror", "optimize", "plan_schema", "prune", "quarantine",
             "read_since",
         "recoveries", "refresh",
         "release", "repair", "repair_sink", "replay", "resume", "rules",
-        "resnapshot", "resume_source", "source_status", "sources", "suspend_source",
-        "resume_sink", "resync_sink", "retry_quarantined", "run", "scheduler", "schema",
-        "schema_history", "serve_schedule",
-        "sink_status", "sinks", "snapshot", "spark", "sql", "stream_tables", "suspend",
-        "suspend_sink", "table", "tables", "tag", "tags", "transaction", "unreadable_intents",
-        "uri", "verify", "write_stream",
+        "resnapshot", "resume_sink", "resume_source", "resync_sink", "retry_quarantined", "run",
+        "scheduler", "schema", "schema_history", "serve_schedule", "sink_status", "sinks",
+        "snapshot", "source_quarantine", "source_status", "sources", "spark", "sql",
+        "stream_tables", "suspend", "suspend_sink", "suspend_source", "table", "tables", "tag",
+        "tags", "transaction", "unreadable_intents", "uri", "verify", "write_stream",
     }  # fmt: skip
 
 

@@ -25,9 +25,16 @@ class Kind:
     source: str
     """Where its class is. It is imported when it is used."""
     options: frozenset[str] = frozenset()
+    alterable: frozenset[str] = frozenset()
+    """Those that may be given another value later."""
     extra: str | None = None
     """What is installed with `pip install 'tidelock[…]'` for it; None when nothing is."""
 
+
+_OF_FILES = frozenset(
+    {"format", "delimiter", "nulls", "columns", "zone", "storage_options"}
+    | {"evolve", "order", "settle", "on_error", "on_change", "files_per_commit", "bytes_per_commit"}
+)
 
 KINDS: dict[str, Kind] = {
     "postgres": Kind(
@@ -37,6 +44,11 @@ KINDS: dict[str, Kind] = {
             | {"fragment_bytes"}
         ),
         extra="postgres",
+    ),
+    "files": Kind(
+        "tidelock.ingest.landing.source:FilesSource",
+        frozenset({"path", "table", "schema", "key", "mode", "names"}) | _OF_FILES,
+        alterable=_OF_FILES,
     ),
 }
 
@@ -52,6 +64,26 @@ def check_kind(name: str, options: Mapping[str, Any]) -> type[Source]:
                 kind=name,
             )
         return _import(name, name, None)
+    _refuse_unknown(name, kind, options)
+    return _import(name, kind.source, kind.extra)
+
+
+def check_alterable(name: str, options: Mapping[str, Any]) -> None:
+    """InvalidOption for an option that a source of a kind does not have, or has for good."""
+    kind = KINDS.get(name)
+    if kind is None:
+        return
+    _refuse_unknown(name, kind, options)
+    fixed = sorted(set(options) - kind.alterable)
+    if fixed:
+        raise InvalidOption(
+            f"{fixed[0]!r} of a source of kind {name!r} stays as it is. Drop the source, and "
+            "create another.",
+            option=fixed[0],
+        )
+
+
+def _refuse_unknown(name: str, kind: Kind, options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - kind.options)
     if unknown:
         raise InvalidOption(
@@ -59,7 +91,6 @@ def check_kind(name: str, options: Mapping[str, Any]) -> type[Source]:
             f"{suggest(unknown[0], sorted(kind.options))}",
             option=unknown[0],
         )
-    return _import(name, kind.source, kind.extra)
 
 
 def open_source(definition: SourceDefinition) -> Source:

@@ -30,6 +30,7 @@ ENTRIES = pa.schema(
         pa.field("entry", pa.string(), nullable=False),
     ]
 )
+SAMPLE_ITEMS = 512
 SCHEMA = TableSchema(
     tuple(Column(field.name, field.type, field.nullable) for field in ENTRIES), ("item",)
 )
@@ -84,6 +85,17 @@ class Ledger:
         """The entries of these items."""
         rows = self.rows_of(pa.array(sorted(set(items)), pa.string()))
         return {row["item"]: _entry(row) for row in rows.to_pylist()}
+
+    def some_items(self, count: int) -> list[str]:
+        """Items that divide all of them into about equal parts, as far as a sample tells."""
+        if self.state.rows < 2:
+            return []
+        rows = min(self.state.rows, SAMPLE_ITEMS)
+        with self._store.files.reading(self.state):
+            dataset = self._store.files.read(self.state)
+            places = [number * self.state.rows // rows for number in range(rows)]
+            items = sorted(dataset.take(places, columns=["item"]).column("item").to_pylist())
+        return sorted({items[number * rows // (count + 1)] for number in range(1, count + 1)})
 
     def rows_of(self, items: pa.Array) -> pa.Table:
         """The entries of these items, which differ, as they are kept."""

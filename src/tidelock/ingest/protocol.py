@@ -24,7 +24,7 @@ for. It is acknowledged after that, and not before.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -33,6 +33,7 @@ import pyarrow as pa
 from tidelock.errors import InvalidOption
 from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
 from tidelock.ingest.ledger import Entry, Ledger
+from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sources import Reading, SourceDefinition
 
 if TYPE_CHECKING:
@@ -44,11 +45,14 @@ class SourceTable:
     """A table that a source feeds: what the source calls it, and the columns and the key it has."""
 
     name: str
-    schema: pa.Schema
+    schema: pa.Schema | Callable[[], object]
+    """Its columns, or what tells them, which is asked when the table is created."""
     key: tuple[str, ...] = ()
     namespace: str = ""
     hidden: pa.Schema = field(default_factory=lambda: pa.schema([]))
     """Columns that are kept for the source itself, and shown to nobody."""
+    called: str | None = None
+    """What the lake calls it, where that does not follow from `into`."""
 
 
 @dataclass
@@ -89,6 +93,12 @@ class Source(ABC):
     """Whether `poll` waits by itself for what comes; else it is asked again and again."""
 
     @classmethod
+    def settle(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options as they are kept with the definition: so that they mean the same to every
+        process, wherever it runs."""
+        return dict(options)
+
+    @classmethod
     @abstractmethod
     def open(cls, definition: SourceDefinition) -> Self:
         """A source that is ready to be read, with its options checked and secrets read."""
@@ -96,6 +106,9 @@ class Source(ABC):
     @abstractmethod
     def discover(self) -> Sequence[SourceTable]:
         """The tables that it feeds."""
+
+    def accept(self, table: SourceTable, schema: TableSchema) -> None:  # noqa: B027
+        """Refuse a table of the lake that it cannot feed."""
 
     @abstractmethod
     def poll(self, desk: Desk) -> Iterator[Incoming]:

@@ -13,8 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from tidelock.errors import InvalidOption, SourceBusy, TidelockError
+from tidelock.ingest.files.quarantine import (
+    QUARANTINE,
+    Quarantined,
+    list_quarantined,
+    quarantine_of,
+)
 from tidelock.ingest.intake.incoming import Incoming
-from tidelock.ingest.kinds import check_kind, open_source
+from tidelock.ingest.kinds import check_alterable, check_kind, open_source
 from tidelock.ingest.ledger import SCHEMA
 from tidelock.ingest.post import held, post_of
 from tidelock.ingest.protocol import Source, SourceTable
@@ -26,12 +32,14 @@ from tidelock.ingest.status import status_of
 from tidelock.ingest.teller import Teller
 from tidelock.ingest.troubles import WAITING, Trouble, trouble_of
 from tidelock.model.history.commit import Commit
+from tidelock.model.listing import Listing
 from tidelock.model.names import check_name, check_table_name, suggest
 from tidelock.model.sources import LIVE, SourceDefinition, Suspension
 from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.objects import layout
 from tidelock.store.secrets import check_secrets
 from tidelock.store.store import Store
+from tidelock.store.transaction import Transaction
 
 ASIDE_SECONDS = 20.0
 """How long a process that reads a source has to step aside."""
@@ -62,7 +70,7 @@ class Sources:
         """Define a source, and make the tables that it feeds."""
         self._store.refuse_read_only()
         check_name(name, "source")
-        check_kind(kind, options)
+        options = check_kind(kind, options).settle(options)
         check_secrets(options, "")
         if schedule not in (None, LIVE):
             parsed = parse_schedule(schedule)
@@ -89,11 +97,28 @@ class Sources:
             tables = tables_of(definition, source)
             with self._store.begin(branch, message=f"create source {name}") as transaction:
                 transaction.create_ledger(definition.ledger, SCHEMA)
-                for table, called in tables:
-                    if called not in transaction.tables():
-                        transaction.create_fed(called, table.schema, table.key, table.hidden)
+                _make(source, tables, transaction)
             self.registry.create(definition)
         return definition
+
+    def alter(self, name: str, options: Mapping[str, Any]) -> SourceDefinition:
+        """Give options of a source other values; None takes one back to its default."""
+        self._store.refuse_read_only()
+        definition = self.registry.definition(name)
+        check_alterable(definition.kind, options)
+        with self._aside(definition, "it is being altered"), held(self._store, definition):
+            kept = {**definition.options, **options}
+            kept = {name: value for name, value in kept.items() if value is not None}
+            kept = check_kind(definition.kind, kept).settle(kept)
+            check_secrets(kept, "")
+            altered = replace(definition, options=kept)
+            with closing(open_source(altered)) as source:
+                tables = tables_of(altered, source)
+                message = f"alter source {name}"
+                with self._store.begin(definition.branch, message=message) as transaction:
+                    _make(source, tables, transaction)
+            self.registry.replace(altered)
+        return altered
 
     def drop(self, name: str) -> None:
         """Forget a source, and what was left for it at the source. Its tables stay."""
@@ -234,6 +259,19 @@ class Sources:
     def status(self, definition: SourceDefinition) -> SourceStatus:
         return status_of(self._store, self.registry, definition)
 
+    def quarantined(self, name: str) -> Listing[Quarantined]:
+        """The records that a source has put aside, in the order of their files and lines."""
+        definition = self.registry.definition(name)
+        state = self._store.branches.head(definition.branch).tables.find(quarantine_of(name))
+        if state is None:
+            return list_quarantined([])
+        with self._store.files.reading(state):
+            rows = self._store.files.read(state).to_table(columns=QUARANTINE.names)
+        ordered = rows.sort_by(
+            [("taken", "ascending"), ("file", "ascending"), ("line", "ascending")]
+        )
+        return list_quarantined([Quarantined(**row) for row in ordered.to_pylist()])
+
     @contextmanager
     def _aside(self, definition: SourceDefinition, reason: str) -> Iterator[None]:
         """Let a process that reads a source step aside for as long as the block lasts."""
@@ -281,10 +319,22 @@ def _chosen(tables: Mapping[str, str], asked: Sequence[str] | None) -> list[str]
     return [by_any_name[one] for one in asked]
 
 
+def _make(source: Source, tables: list[tuple[SourceTable, str]], transaction: Transaction) -> None:
+    """Create those that are not there, and ask the source whether it can feed those that are."""
+    for table, called in tables:
+        if called not in transaction.tables():
+            schema = table.schema() if callable(table.schema) else table.schema
+            transaction.create_fed(called, schema, table.key, table.hidden)
+        source.accept(table, transaction.table(called).schema)
+
+
 def tables_of(definition: SourceDefinition, source: Source) -> list[tuple[SourceTable, str]]:
     """The tables of a source, each with what the lake calls it."""
     found = []
     for table in source.discover():
+        if table.called is not None:
+            found.append((table, check_table_name(table.called)))
+            continue
         try:
             called = definition.into.format(table=table.name, schema=table.namespace)
         except (KeyError, IndexError, ValueError) as error:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelock.ingest.files.quarantine import Quarantined
     from tidelock.ingest.reports import IngestReport, SourceStatus
     from tidelock.ingest.streams.batches import Lake as BatchLake
     from tidelock.model.listing import Listing
@@ -41,6 +42,11 @@ class SourceMethods(Rooms):
         """
         definition = self._sources.create(name, kind, into, schedule, branch, options)
         return self._sources.status(definition)
+
+    def alter_source(self, name: str, **options: Any) -> SourceStatus:
+        """Give options of a source other values, such as `on_error="quarantine"`; None takes one
+        back to its default. What the source is and what it feeds cannot be altered."""
+        return self._sources.status(self._sources.alter(name, options))
 
     @overload
     def ingest(
@@ -181,3 +187,8 @@ class SourceMethods(Rooms):
     def drop_source(self, name: str) -> None:
         """Forget a source, with what was made for it at the source. Its tables stay."""
         self._sources.drop(name)
+
+    def source_quarantine(self, name: str) -> Listing[Quarantined]:
+        """The records that a source has put aside, with file, line, reason and text: what is in the
+        table `<name>_quarantine`, of which rows that were dealt with may be deleted."""
+        return self._sources.quarantined(name)

@@ -87,7 +87,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_there_are(cli: Cli) -> No
 
 
 # Their help lists what they take.
-CHOICES = {"feed", "mode", "format_", "consistency", "policy", "granularity"}
+CHOICES = {"feed", "mode", "on_bad_row", "format_", "consistency", "policy", "granularity"}
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED))

@@ -173,10 +173,29 @@ def test_a_missing_table_is_created_from_a_parquet_file(shop: Cli, tmp_path: Pat
     shop("load", "prices", "a.parquet", "--create", "--mode", "upsert")
 
 
+def test_a_missing_table_is_created_as_its_files_tell_which_is_shown_before(
+    shop: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,name,day\n1,x,2026-03-01\n")
+    assert "--create creates it" in shop("load", "names", "a.csv", code=3).err
+    told = shop("load", "names", "a.csv", "--create", "--key", "id").out
+    assert told.startswith("Creating names: id BIGINT, name STRING, day DATE\nLoaded 1 row")
+    assert rows_of(shop, "names") == [{"id": 1, "name": "x", "day": "2026-03-01"}]
+
+
+def test_files_are_loaded_once_and_bad_rows_are_put_aside(shop: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,x\n")
+    (tmp_path / "b.csv").write_text("id,name\ntwo,y\n3,z\n")
+    load = ("load", "names", "*.csv", "--create", "--schema", "id INT, name STRING")
+    put_aside = (*load, "--only-new", "--on-bad-row", "quarantine")
+    assert "Put 1 record aside in names_quarantine" in shop(*put_aside).out
+    assert [one["line"] for one in rows_of(shop, "names_quarantine")] == [2]
+    assert shop(*put_aside).out == "Nothing is new: 2 files loaded before. Nothing was loaded.\n"
+    assert rows_of(shop, "names") == [{"id": 1, "name": "x"}, {"id": 3, "name": "z"}]
+
+
 def test_a_missing_table_is_created_from_a_schema(shop: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n1,x\n")
-    error = shop("load", "names", "a.csv", "--create", code=3)
-    assert "--schema" in error.err
     shop("load", "names", "a.csv", "--create", "--schema", "id INT, name STRING")
     assert rows_of(shop, "names") == [{"id": 1, "name": "x"}]
 

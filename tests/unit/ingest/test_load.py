@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,9 @@ def test_a_bad_value_names_file_and_line_and_loads_nothing(
         ({"mode": "replace"}, "There is no mode 'replace'"),
         ({"delimiter": "::"}, "A delimiter is one character"),
         ({"key": "id"}, "Say create=True"),
-        ({"table": "new", "create": True}, "schema="),
+        ({"table": "new"}, "create=True creates it"),
+        ({"on_bad_row": "skip"}, "is none of: fail, quarantine"),
+        ({"only_new": True, "mode": "overwrite"}, "Leave only_new= out"),
     ],
 )
 def test_a_load_that_cannot_be_says_why_in_the_words_of_python(
@@ -129,3 +132,73 @@ def test_a_load_that_cannot_be_says_why_in_the_words_of_python(
     with pytest.raises(TidelockError, match=told):
         lake.load(**{"table": "orders", "files": "a.csv", **arguments})
     assert lake.snapshot().version == version
+
+
+def test_new_files_alone_are_loaded_and_known_ones_are_passed_over(
+    lake: tidelock.Lake, landing: Path
+) -> None:
+    first = lake.load("orders", landing / "a.csv", only_new=True)
+    assert (first.loaded, first.rows, first.known) == (True, 2, 0)
+    more = lake.load("orders", landing, only_new=True)
+    assert (more.loaded, more.rows, more.known) == (True, 1, 1)
+    version = lake.snapshot().version
+    none = lake.load("orders", [landing / "b.csv", f"{landing}/../landing/a.csv"], only_new=True)
+    assert (none.loaded, none.rows, none.known) == (False, 0, 2)
+    assert (none.commit.version, lake.snapshot().version) == (version, version)
+    assert rows(lake) == {1: "ann", 2: "bob", 3: None}
+
+
+def test_a_file_that_changed_is_refused_or_upserted_again(
+    lake: tidelock.Lake, landing: Path
+) -> None:
+    lake.load("orders", landing, only_new=True)
+    status = (landing / "a.csv").stat()
+    (landing / "a.csv").write_text("id,name\n1,eve\n2,bob\n")
+    # Neither its size nor its time tell: it was too young for that.
+    os.utime(landing / "a.csv", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(InvalidOption, match=r"a\.csv was loaded into table 'orders' before"):
+        lake.load("orders", landing, only_new=True)
+    again = lake.load("orders", landing, only_new=True, mode="upsert")
+    assert (again.rows, again.known, rows(lake)[1]) == (2, 1, "eve")
+    assert not lake.load("orders", landing, only_new=True).loaded
+
+
+def test_what_was_loaded_is_known_of_a_table_and_not_of_its_name(
+    lake: tidelock.Lake, landing: Path
+) -> None:
+    lake.load("people", landing, create=True, only_new=True)
+    lake.drop_table("people")
+    assert lake.load("people", landing, create=True, only_new=True).loaded
+    assert not lake.load("people", landing, create=True, only_new=True).loaded
+    lake.drop_table("people")
+
+
+def test_bad_rows_are_put_aside_in_the_commit_of_the_others(
+    lake: tidelock.Lake, landing: Path
+) -> None:
+    (landing / "c.csv").write_text("id,name\nfour,x\n5,y\n")
+    (landing / "d.csv").write_text("id,nobody\n6,x\n")
+    report = lake.load("orders", landing, on_bad_row="quarantine")
+    assert (report.rows, report.quarantined, sorted(rows(lake))) == (4, 2, [1, 2, 3, 5])
+    aside = lake.table("orders_quarantine").to_arrow().to_pylist()
+    assert [(Path(one["file"]).name, one["line"], one["record"]) for one in aside] == [
+        ("c.csv", 2, "four,x"),
+        ("d.csv", None, None),
+    ]
+    lake.drop_table("orders_quarantine")
+
+
+def test_columns_are_inferred_and_told_before_the_table_is_created(
+    lake: tidelock.Lake, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    assert lake.infer_schema(landing).ddl == "id BIGINT, name STRING"
+    lake.load("people", landing, create=True, inferred=lambda schema: told.append(str(schema)))
+    assert told == ["id BIGINT, name STRING"]
+    lake.drop_table("people")
+    monkeypatch.setattr("tidelock.ingest.files.infer.SAMPLE_BYTES", 1)
+    monkeypatch.setattr("tidelock.ingest.files.infer.infer_schema.__defaults__", (1,))
+    (landing / "c.csv").write_text("id,name\nx,y\n")
+    with pytest.raises(WrongType, match="inferred from the first 2 rows") as refused:
+        lake.load("people", landing, create=True)
+    assert 'schema="id BIGINT, name STRING"' in str(refused.value)

@@ -21,7 +21,8 @@ CREATE_PANEL = "A table that is not there yet"
 EXAMPLE = """
 tidelock load orders orders.csv --mode upsert
 cat orders.jsonl | tidelock load orders --format jsonl
-tidelock load customers customers.parquet --create --key id
+tidelock load customers customers.csv --create --key id
+tidelock load events 'landing/*.json' --only-new --on-bad-row quarantine
 """
 
 
@@ -29,6 +30,11 @@ class Mode(enum.StrEnum):
     append = "append"
     upsert = "upsert"
     overwrite = "overwrite"
+
+
+class OnBadRow(enum.StrEnum):
+    fail = "fail"
+    quarantine = "quarantine"
 
 
 class Format(enum.StrEnum):
@@ -67,6 +73,18 @@ def load(
     evolve: Annotated[
         bool,
         typer.Option("--evolve", help="Add columns that the files have and the table does not."),
+    ] = False,
+    on_bad_row: Annotated[
+        OnBadRow,
+        typer.Option(
+            "--on-bad-row",
+            help="fail refuses all of it; quarantine puts records that cannot be read into the "
+            "table TABLE_quarantine, with file, line, reason and text.",
+        ),
+    ] = OnBadRow.fail,
+    only_new: Annotated[
+        bool,
+        typer.Option("--only-new", help="Pass over files that were loaded with it before."),
     ] = False,
     message: MessageOption = "",
     branch: BranchOption = "main",
@@ -116,7 +134,7 @@ def load(
         typer.Option(
             "--schema",
             metavar="DDL",
-            help="Its columns; else those of the first Parquet file.",
+            help="Its columns; else they are inferred from the files, and shown.",
             rich_help_panel=CREATE_PANEL,
         ),
     ] = None,
@@ -141,6 +159,13 @@ def load(
     one row. Memory does not grow with the size of the files.
     """
     names = files or ["-"]
+    inferred: list[str] = []
+
+    def show_inferred(told: object) -> None:
+        inferred.append(str(told))
+        if not call.output.as_json:
+            call.output.line(f"Creating {table}: {told}")
+
     if not files and sys.stdin.isatty():
         raise InvalidOption("Name the files to load, or pipe rows to stdin.")
     with call.open(write=True) as lake, call.output.counting(f"loading {table}") as advance:
@@ -159,17 +184,27 @@ def load(
             message=message,
             branch=branch,
             operation_id=operation_id,
+            on_bad_row=on_bad_row.value,
+            only_new=only_new,
             progress=advance,
+            inferred=show_inferred,
         )
     document = {
         **documents.of_commit(report.commit),
         "loaded": report.loaded,
         "read": report.rows,
+        "quarantined": report.quarantined,
+        "known": report.known,
+        "inferred": inferred[-1] if inferred else None,
     }
     call.output.answer(document, lambda: _show_load(call, document, table, mode))
 
 
 def _show_load(call: Call, document: Document, table: str, mode: Mode) -> None:
+    if document["known"] and not document["loaded"]:
+        known = count(document["known"], "file")
+        call.output.line(f"Nothing is new: {known} loaded before. Nothing was loaded.")
+        return
     if not document["loaded"]:
         call.output.line(
             f"This operation was done before, as version {document['version']}. Nothing was loaded."
@@ -181,3 +216,8 @@ def _show_load(call: Call, document: Document, table: str, mode: Mode) -> None:
         f"Loaded {count(document['read'], 'row')} into {table} ({mode.value}): "
         f"version {document['version']}{total}"
     )
+    if document["known"]:
+        call.output.line(f"Passed over {count(document['known'], 'file')} loaded before")
+    if document["quarantined"]:
+        aside = count(document["quarantined"], "record")
+        call.output.line(f"Put {aside} aside in {table}_quarantine")

@@ -52,7 +52,7 @@ class CsvRows:
                 row += batch.num_rows
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
-                raise WrongType(self._empty(), table=self._table) from error
+                raise WrongType(self._empty(), table=self._table, empty=True) from error
             raise self._malformed(error) from error
 
     def _empty(self) -> str:

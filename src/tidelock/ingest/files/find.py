@@ -97,6 +97,11 @@ def format_of(path: Path) -> str:
     return found
 
 
+def format_of_name(name: str) -> str | None:
+    """The format that a name or a pattern tells, if it does."""
+    return BY_SUFFIX.get(_kind(Path(name)))
+
+
 def _kind(path: Path) -> str:
     """The suffix that tells the format: `.csv` of `a.csv.gz`."""
     suffix = path.suffix.lower()

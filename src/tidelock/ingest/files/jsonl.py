@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4 << 20
 
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
 Read = Callable[[Any], Any]
 
 _WORDS = {
@@ -59,8 +61,11 @@ class JsonlRows:
         table: str,
         zone: str,
         defaults: Defaults = NO_DEFAULTS,
+        *,
+        as_text: bool = False,
     ) -> None:
         self._stream = stream
+        self._as_text = as_text
         self._defaults = defaults
         self._zone = zone
         self._schema = schema
@@ -83,7 +88,7 @@ class JsonlRows:
             if rows:
                 yield self._batch(rows)
         if not self._lines and not self._first_row:
-            raise WrongType("It is empty: it has no row.", table=self._table)
+            raise WrongType("It is empty: it has no row.", table=self._table, empty=True)
 
     def line_of(self, row: int) -> int | None:
         position = row - self._first_row
@@ -145,7 +150,9 @@ class JsonlRows:
     ) -> pa.Array:
         """`named` says which rows the values are of, if not of all."""
         try:
-            return array_from_json(values, column.type, column.name, self._zone)
+            return array_from_json(
+                values, column.type, column.name, self._zone, as_text=self._as_text
+            )
         except TextMisfit as misfit:
             misfit.position = _row_of(misfit.position, named)
             raise misfit_error(misfit, column, self._table, self._first_row) from misfit
@@ -205,15 +212,21 @@ def _shown(text: bytes) -> str:
 
 
 def array_from_json(
-    values: Sequence[Any], type_: pa.DataType, path: str, zone: str = UTC
+    values: Sequence[Any],
+    type_: pa.DataType,
+    path: str,
+    zone: str = UTC,
+    *,
+    as_text: bool = False,
 ) -> pa.Array:
-    """JSON values, or None, as an array of the type."""
+    """JSON values, or None, as an array of the type; `as_text` lets a STRING take a value that is
+    no string, as its JSON."""
     if not pa.types.is_nested(type_) and not pa.types.is_string(type_):
         if takes_text(type_) and all(value is None or type(value) is str for value in values):
             return array_from_text(pa.array(values, pa.string()), type_, zone)
         if not takes_text(type_):
             return array_of(values, type_, path)
-    read = _reader(type_, zone)
+    read = _reader(type_, zone, as_text)
     fitted: list[Any] = []
     for position, value in enumerate(values):
         try:
@@ -271,15 +284,17 @@ def takes_text(type_: pa.DataType) -> bool:
     )
 
 
-def _reader(type_: pa.DataType, zone: str) -> Read:
+def _reader(type_: pa.DataType, zone: str, as_text: bool) -> Read:
     """A function that makes a JSON value a Python value for the type; the store checks its fit."""
     kinds = pa.types
     if kinds.is_struct(type_):
-        return _struct_reader(type_, zone)
+        return _struct_reader(type_, zone, as_text)
     if kinds.is_map(type_):
-        return _map_reader(type_, zone)
+        return _map_reader(type_, zone, as_text)
     if is_list_like(type_):
-        return _list_reader(type_, zone)
+        return _list_reader(type_, zone, as_text)
+    if as_text and kinds.is_string(type_):
+        return _text_of
     if takes_text(type_):
         parse = parser(type_, zone)
         return lambda value: parse(value) if isinstance(value, str) else value
@@ -290,8 +305,16 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _struct_reader(type_: pa.DataType, zone: str) -> Read:
-    fields = {fold(field.name): _reader(field.type, zone) for field in type_}
+def _text_of(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else _json_of(value)
+
+
+def _json_of(value: Any) -> str:
+    return _ENCODER.encode(value).decode()
+
+
+def _struct_reader(type_: pa.DataType, zone: str, as_text: bool) -> Read:
+    fields = {fold(field.name): _reader(field.type, zone, as_text) for field in type_}
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -301,13 +324,13 @@ def _struct_reader(type_: pa.DataType, zone: str) -> Read:
     return read
 
 
-def _list_reader(type_: pa.DataType, zone: str) -> Read:
-    item = _reader(type_.value_type, zone)
+def _list_reader(type_: pa.DataType, zone: str, as_text: bool) -> Read:
+    item = _reader(type_.value_type, zone, as_text)
     return lambda value: [item(each) for each in value] if isinstance(value, list) else value
 
 
-def _map_reader(type_: pa.DataType, zone: str) -> Read:
-    key, item = _reader(type_.key_type, zone), _reader(type_.item_type, zone)
+def _map_reader(type_: pa.DataType, zone: str, as_text: bool) -> Read:
+    key, item = _reader(type_.key_type, zone, False), _reader(type_.item_type, zone, as_text)
     text = pa.types.is_string(type_.key_type)
     parse = None if text or pa.types.is_nested(type_.key_type) else parser(type_.key_type, zone)
 

@@ -51,7 +51,10 @@ def _rows(file: RowFile, stream: Any, schema: TableSchema, table: str, defaults:
     if file.format == "csv":
         return CsvRows(file, Utf8Stream(stream), schema, table)
     if file.format == "jsonl":
-        return JsonlRows(Utf8Stream(stream), schema, table, file.reading.zone, defaults)
+        reading = file.reading
+        return JsonlRows(
+            Utf8Stream(stream), schema, table, reading.zone, defaults, as_text=reading.as_text
+        )
     return ParquetRows(file, stream)
 
 

@@ -27,6 +27,8 @@ class Reading:
     columns: tuple[str, ...] | None = None
     zone: str = UTC
     """In which times without a zone are read."""
+    as_text: bool = False
+    """Whether a STRING takes JSON that is no string, as its text."""
 
 
 @dataclass(frozen=True)

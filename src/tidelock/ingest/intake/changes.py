@@ -79,12 +79,15 @@ class Collected:
     def __bool__(self) -> bool:
         return bool(self._changes)
 
-    def widen(self, column: Column) -> None:
-        """Give the rows that there are a column, which is NULL in them."""
+    def widen(self, column: Column, *, keyed: bool) -> None:
+        """Give the rows that there are a column, which is NULL in them; so too the removes of a
+        table without a key, which are told by all of their values."""
         field = pa.field(column.name, column.type, column.nullable)
         self._changes = [
             replace(
-                one, puts=one.puts.append_column(field, pa.nulls(one.puts.num_rows, field.type))
+                one,
+                puts=_widened(one.puts, field),
+                removes=one.removes if keyed else _widened(one.removes, field),
             )
             for one in self._changes
         ]
@@ -92,6 +95,10 @@ class Collected:
     def joined(self) -> TableChanges:
         """All of them as one."""
         return join(self._changes)
+
+
+def _widened(rows: pa.Table, field: pa.Field) -> pa.Table:
+    return rows.append_column(field, pa.nulls(rows.num_rows, field.type))
 
 
 def join(changes: Sequence[TableChanges]) -> TableChanges:

@@ -9,7 +9,7 @@ Invariant: memory in use <= `spill_bytes` and what was handed over last, whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -75,20 +75,21 @@ class Incoming:
 
     # What a source of one's own says
 
-    def insert(self, table: str, rows: Any) -> None:
+    def insert(self, table: str, rows: Any, part: int = 0) -> None:
         """Rows that come; in a table with a key they replace those of their key."""
-        self.upsert(table, rows)
+        self.upsert(table, rows, part)
 
-    def upsert(self, table: str, rows: Any) -> None:
-        """Rows that come, or take the place of those that have their key."""
-        name, schema = self._table_of(table)
+    def upsert(self, table: str, rows: Any, part: int = 0) -> None:
+        """Rows that come, or take the place of those that have their key. They leave again when
+        their part of the transaction is undone."""
+        name, schema = self.table(table)
         puts = _whole(_as_table(rows, schema.arrow), schema.arrow)
-        parts = np.zeros(puts.num_rows, np.uint32)
+        parts = np.full(puts.num_rows, part, np.uint32)
         self.add(name, TableChanges(puts, removes_of(schema), _none(np.int64), parts, _none()))
 
     def delete(self, table: str, rows: Any) -> None:
         """Rows that leave: their keys, or all of their values in a table without a key."""
-        name, schema = self._table_of(table)
+        name, schema = self.table(table)
         told = removes_of(schema).schema
         removes = _whole(_as_table(rows, told), told)
         after = np.zeros(removes.num_rows, np.int64)
@@ -98,7 +99,7 @@ class Incoming:
 
     def truncate(self, table: str) -> None:
         """All rows leave."""
-        name, schema = self._table_of(table)
+        name, schema = self.table(table)
         rows, none = schema.arrow.empty_table(), _none(np.int64)
         told = ((0, 0),)
         self.add(name, TableChanges(rows, removes_of(schema), none, _none(), _none(), None, told))
@@ -122,6 +123,15 @@ class Incoming:
 
     # What is done with it
 
+    def table(self, table: str) -> tuple[str, TableSchema]:
+        """What the lake calls a table of the source, and the columns that it has by now."""
+        name, schema = self._table_of(table)
+        work = self.tables.get(name)
+        if work is None or not work.alterations:
+            return name, schema
+        came = tuple(one.column for one in work.alterations)
+        return name, replace(schema, columns=(*schema.columns, *came))
+
     def work(self, table: str) -> TableWork:
         return self.tables.setdefault(table, TableWork(table))
 
@@ -140,7 +150,9 @@ class Incoming:
         """A column comes before what follows; rows from before have NULL in it."""
         work = self.work(table)
         work.alterations.append(alteration)
-        work.collected.widen(alteration.column)
+        if work.collected:
+            keyed = bool(self._table_of(table)[1].key)
+            work.collected.widen(alteration.column, keyed=keyed)
         if work.spool is not None:
             work.spool.alter(alteration)
 

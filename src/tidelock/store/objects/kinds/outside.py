@@ -1,4 +1,4 @@
-"""Objects outside of a lake: what a destination of files needs beyond what a lake does.
+"""Objects outside of a lake: what destinations and sources of files need beyond what a lake does.
 
 Owns: moving an object, reading it in pieces, and replacing it only if it is still the one that was
 read. A bucket does that in one step. A file system cannot: there it is looked at just before.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
@@ -17,11 +19,15 @@ from tidelock.errors import ObjectExists, ObjectMissing
 from tidelock.store.objects.kinds.keys import check_key
 from tidelock.store.objects.kinds.local import LocalObjects
 from tidelock.store.objects.kinds.remote import ObstoreObjects
+from tidelock.store.objects.protocol import PIECE_BYTES
 
 if TYPE_CHECKING:
     from obstore import ReadableFile, UpdateVersion
 
 _FAILURES = (BaseError, OSError, ValueError)
+PAGE_OBJECTS = 1_000
+ListedObject: TypeAlias = tuple[str, int, datetime, str]
+"""The key, the size in bytes, when it was put by the store's clock, and its tag."""
 
 
 class LocalPlace(LocalObjects):
@@ -100,6 +106,38 @@ class BucketPlace(ObstoreObjects):
         """An object to be read piece by piece; ObjectMissing when there is none."""
         try:
             return io.BufferedReader(_Reader(obstore.open_reader(self._store, check_key(key))))
+        except _FAILURES as error:
+            self._raise(error, "get", key)
+
+    def pages(self, after: str = "", until: str = "") -> Iterator[list[ListedObject]]:
+        """All objects, by key, some at a time; those alone whose keys come after one, and not after
+        another."""
+        try:
+            for page in self._store.list(offset=after or None, chunk_size=PAGE_OBJECTS):
+                whole = not until or page[-1]["path"] <= until
+                listed = [
+                    (one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
+                    for one in page
+                    if whole or one["path"] <= until
+                ]
+                if listed:
+                    yield listed
+                if not whole:
+                    return
+        except _FAILURES as error:
+            self._raise(error, "list", "")
+
+    def fetch(self, key: str, tag: str, file: IO[bytes]) -> bool:
+        """Write an object into a file, if it is still the one that a listing told of."""
+        try:
+            found = self._store.get(key, options={"if_match": tag} if tag else None)
+            if tag and found.meta["e_tag"] != tag:
+                return False
+            for piece in found.stream(min_chunk_size=PIECE_BYTES):
+                file.write(piece)
+            return True
+        except (PreconditionError, FileNotFoundError):
+            return False
         except _FAILURES as error:
             self._raise(error, "get", key)
 
