@@ -25,16 +25,16 @@ from tidelock.model.history.commit import BranchRef, Commit
 from tidelock.model.isolation import Isolation
 from tidelock.model.listing import Listing
 from tidelock.model.names import check_table_name
-from tidelock.run.diffs import DiffMethods
-from tidelock.run.files import FileMethods
 from tidelock.run.functions import refuse_deferred, refuse_unfinished
-from tidelock.run.merges import MergeMethods
-from tidelock.run.schemas import SchemaMethods
-from tidelock.run.sinks import SinkMethods
-from tidelock.run.sources import SourceMethods
-from tidelock.run.statements import StatementMethods
-from tidelock.run.streams import StreamMethods
-from tidelock.run.upkeep import UpkeepMethods
+from tidelock.run.methods.diffs import DiffMethods
+from tidelock.run.methods.files import FileMethods
+from tidelock.run.methods.merges import MergeMethods
+from tidelock.run.methods.schemas import SchemaMethods
+from tidelock.run.methods.sinks import SinkMethods
+from tidelock.run.methods.sources import SourceMethods
+from tidelock.run.methods.statements import StatementMethods
+from tidelock.run.methods.streams import StreamMethods
+from tidelock.run.methods.upkeep import UpkeepMethods
 from tidelock.store import points
 from tidelock.store.branches import MAIN, Tag
 from tidelock.store.lake_info import LakeInfo

@@ -220,7 +220,7 @@ def deliver(
 
         with call.output.waiting("Delivering"):
             found = background.run(work)
-    from tidelock.run.sinks import list_deliveries
+    from tidelock.run.methods.sinks import list_deliveries
 
     call.output.answer(
         [documents.of_delivery(one) for one in found],

@@ -328,7 +328,7 @@ def test_a_folder_that_is_not_there_is_said_and_is_found_again(lake: Lake, landi
     landing.rename(landing.with_name("away"))
     with pytest.raises(SourceUnavailable, match="there is no such folder"):
         lake.ingest("events")
-    assert lake.source_status("events").state == "failed"
+    assert lake.source_status("events").state == "unreachable"
     landing.with_name("away").rename(landing)
     put(landing, "a.json", {"id": 1})
     assert lake.ingest("events").rows == 1

@@ -10,7 +10,7 @@ from tidelock.errors import CommitConflict
 from tidelock.model.arguments import check_count
 from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
-from tidelock.run.snapshots import SnapshotMethods
+from tidelock.run.methods.snapshots import SnapshotMethods
 from tidelock.store.branches import MAIN
 
 # Imported where it is used and not here: schemas bring the parser of SQL, which most of what a

@@ -1,0 +1,1 @@
+"""What a Lake handle offers, by what it is about; lake.py puts them together."""
