@@ -51,6 +51,12 @@ class SourceTable:
     namespace: str = ""
     hidden: pa.Schema = field(default_factory=lambda: pa.schema([]))
     """Columns that are kept for the source itself, and shown to nobody."""
+
+    @property
+    def shown(self) -> str:
+        """Its name, as people tell it from others."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
     called: str | None = None
     """What the lake calls it, where that does not follow from `into`."""
 

@@ -33,7 +33,7 @@ from tidelock.ingest.teller import Teller
 from tidelock.ingest.troubles import WAITING, Trouble, trouble_of
 from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_name, check_table_name, suggest
+from tidelock.model.names import check_name, check_table_name, fold, suggest
 from tidelock.model.sources import LIVE, SourceDefinition, Suspension
 from tidelock.model.time.schedules import parse_schedule
 from tidelock.store.objects import layout
@@ -167,7 +167,7 @@ class Sources:
                         self._store,
                         definition,
                         source,
-                        {table.name: called for table, called in tables_of(definition, source)},
+                        {table.shown: called for table, called in tables_of(definition, source)},
                         live=live,
                         stopped=stopped,
                         tell=teller.tell,
@@ -330,7 +330,7 @@ def _make(source: Source, tables: list[tuple[SourceTable, str]], transaction: Tr
 
 def tables_of(definition: SourceDefinition, source: Source) -> list[tuple[SourceTable, str]]:
     """The tables of a source, each with what the lake calls it."""
-    found = []
+    found: list[tuple[SourceTable, str]] = []
     for table in source.discover():
         if table.called is not None:
             found.append((table, check_table_name(table.called)))
@@ -342,5 +342,12 @@ def tables_of(definition: SourceDefinition, source: Source) -> list[tuple[Source
                 f"into={definition.into!r} is a name, or a pattern with {{table}} and {{schema}}.",
                 into=definition.into,
             ) from error
+        same = next((one for one, name in found if fold(name) == fold(called)), None)
+        if same is not None:
+            raise InvalidOption(
+                f"Two tables of the source, {same.shown} and {table.shown}, would both be "
+                f"{called!r} in the lake. Tell them apart by into='{{schema}}_{{table}}'.",
+                into=definition.into,
+            )
         found.append((table, check_table_name(called)))
     return found

@@ -60,6 +60,9 @@ class Open:
     steps: list[Run | Truncate] = field(default_factory=list)
     """What waits to be decoded."""
     waiting_bytes: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    """How much of it was received."""
     incoming: Incoming | None = None
     """What was decoded of it; None for one that is small."""
     relations: dict[int, Relation] = field(default_factory=dict)
@@ -154,7 +157,10 @@ class Assembly:
                 by_oid.setdefault(oid, []).append(message)
             for oid, some in by_oid.items():
                 self._wait(one, oid, some)
-        one.waiting_bytes += sum(map(len, messages))
+        size = sum(map(len, messages))
+        one.waiting_bytes += size
+        one.size_bytes += size
+        one.rows += len(messages)
 
     def _wait(self, one: Open, oid: int, messages: list[bytes]) -> None:
         relation = self.relation(oid, one)
