@@ -7,12 +7,12 @@ Invariant: one source that fails stops nobody but itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tidelock.errors import InvalidOption, SourceBusy, TidelockError
+from tidelock.errors import BranchNotFound, InvalidOption, SourceBusy, TidelockError
 from tidelock.ingest.files.quarantine import (
     QUARANTINE,
     Quarantined,
@@ -127,12 +127,17 @@ class Sources:
         with self._aside(definition, "it is being dropped"), held(self._store, definition):
             with closing(open_source(definition)) as source:
                 source.drop()
-            head = self._store.branches.head(definition.branch)
-            if head.tables.find(definition.ledger) is not None:
-                message = f"drop source {name}"
-                with self._store.begin(definition.branch, message=message) as transaction:
-                    transaction.drop_ledger(definition.ledger)
+            # Of a branch that was deleted, its ledger has gone with it.
+            with suppress(BranchNotFound):
+                self._drop_ledger(definition)
             self.registry.forget(definition)
+
+    def _drop_ledger(self, definition: SourceDefinition) -> None:
+        head = self._store.branches.head(definition.branch)
+        if head.tables.find(definition.ledger) is not None:
+            message = f"drop source {definition.name}"
+            with self._store.begin(definition.branch, message=message) as transaction:
+                transaction.drop_ledger(definition.ledger)
 
     def _by_hand(self, reason: str) -> Suspension:
         return Suspension(reason, self._store.actor, self._store.clock.now())

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tidelock.errors import SourceNotFound
+from tidelock.errors import InputError, SourceNotFound
 from tidelock.ingest.post import post_of
 from tidelock.ingest.registry import Registry
 from tidelock.ingest.reports import SourceStatus
-from tidelock.ingest.troubles import TROUBLES
+from tidelock.ingest.troubles import STOPPED, TROUBLES
+from tidelock.model.history.commit import Commit
 from tidelock.model.sources import Reading, SourceDefinition
 from tidelock.store.leases.single_holder import Holder
 from tidelock.store.parts import Parts
@@ -33,18 +34,17 @@ def statuses_of(
 
 
 def status_of(store: Parts, registry: Registry, definition: SourceDefinition) -> SourceStatus:
-    head = store.branches.head(definition.branch)
-    ledger = head.tables.find(definition.ledger)
-    if ledger is None:
-        raise without_ledger(definition, head.branch.name)
     suspension = registry.suspension(definition)
     holder = post_of(store, definition).holder()
     told = as_held(registry.reading(definition), holder)
+    position, commit = "", None
+    try:
+        position, commit = _last_commit(store, definition)
+    except InputError as error:
+        # Its branch was deleted, say. It can still be dropped, and the others are told of.
+        told = replace(told, state=STOPPED, reason=error.told("shell"))
     if suspension is not None:
         told = replace(told, state="suspended", reason=suspension.reason)
-    commit = None
-    if ledger.position:
-        commit = store.log.commit_at(head.branch, ledger.changed)
     return SourceStatus(
         name=definition.name,
         id=definition.id,
@@ -53,7 +53,7 @@ def status_of(store: Parts, registry: Registry, definition: SourceDefinition) ->
         schedule=definition.schedule,
         state=told.state,
         reason=told.reason,
-        position=ledger.position,
+        position=position,
         newest=told.position,
         lag_bytes=told.lag_bytes,
         lag_seconds=told.lag_seconds,
@@ -68,6 +68,17 @@ def status_of(store: Parts, registry: Registry, definition: SourceDefinition) ->
         retry_at=told.retry_at,
         options=dict(definition.options),
     )
+
+
+def _last_commit(store: Parts, definition: SourceDefinition) -> tuple[str, Commit | None]:
+    """How far the lake holds a source, and the commit that says so."""
+    head = store.branches.head(definition.branch)
+    ledger = head.tables.find(definition.ledger)
+    if ledger is None:
+        raise without_ledger(definition, head.branch.name)
+    if not ledger.position:
+        return "", None
+    return ledger.position, store.log.commit_at(head.branch, ledger.changed)
 
 
 def as_held(told: Reading | None, holder: Holder | None) -> Reading:

@@ -16,6 +16,7 @@ from tests.unit.run.test_schedule_of_sinks import HEAD, asked, looks_of
 
 import tidelock
 from tidelock.deliver import deliveries
+from tidelock.ingest.schedule import readings
 from tidelock.run import scheduler
 
 __all__ = ["asked", "lake", "runner"]
@@ -40,6 +41,7 @@ def test_stream_tables_and_sinks_that_are_current_cost_one_look_at_the_head(
         time.sleep(1.5)
         monkeypatch.setattr(deliveries, "LEDGER_SECONDS", 3600)
         monkeypatch.setattr(scheduler, "AGENDA_SECONDS", 3600)
+        monkeypatch.setattr(readings, "LIST_SECONDS", 3600)
         until(lambda: len(quiet(lake, asked)) == 1)
         done = quiet(lake, asked)
     finally:

@@ -18,6 +18,7 @@ FACTS = {"uri", "info", "actor", "close"}
 """What a closed handle still tells: what it is, or was."""
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "alter_source": ("f",),
     "alter_stream_table": ("t",),
     "alter_table": ("t", "ADD COLUMN b INT"),
     "apply": (".",),
@@ -43,6 +44,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "freshness": ("t",),
     "history": ("t",),
     "hold": ("h",),
+    "infer_schema": ("nothing.csv",),
     "mirror": ("t",),
     "suspend_sink": ("s", "reason"),
     "load": ("t", "nothing.csv"),
@@ -58,6 +60,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "resume_sink": ("s",),
     "resnapshot": ("f",),
     "resume_source": ("f",),
+    "source_quarantine": ("f",),
     "source_status": ("f",),
     "suspend_source": ("f",),
     "repair_sink": ("s",),

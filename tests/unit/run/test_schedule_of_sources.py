@@ -285,3 +285,16 @@ def test_tables_are_loaded_anew_where_the_kind_can_and_who_reads_steps_aside(
         assert ids(lake, "b") == [1, 2]
         say(path, rows(3))
         wait_until(lambda: ids(lake, "b") == [1, 2, 3])
+
+
+def test_a_source_of_a_branch_that_is_gone_is_told_of_and_can_be_dropped(
+    lake: Lake, tmp_path: Path
+) -> None:
+    lake.create_branch("dev")
+    attach(lake, tmp_path, branch="dev")
+    attach(lake, tmp_path, "b")
+    lake.delete_branch("dev")
+    assert {one.name: one.state for one in lake.sources()} == {"a": "stopped", "b": "new"}
+    assert "dev" in lake.source_status("a").reason
+    lake.drop_source("a")
+    assert [one.name for one in lake.sources()] == ["b"]

@@ -116,6 +116,7 @@ class FileMethods(Rooms):
         what `create_table` and `schema=` take. Nothing is created."""
         from tidelock.ingest.files.infer import infer_schema
 
+        self._store.refuse_unusable()
         return infer_schema(self._files(files, format, delimiter, nulls, columns))
 
     def _files(
