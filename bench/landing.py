@@ -101,7 +101,8 @@ def measured(lake: Lake, name: str, *, anew: bool) -> Round:
 def rounds(lake: Lake, what: str, *, with_listing: bool) -> Iterator[Claim]:
     for anew in (True, False):
         pairs = [
-            [measured(lake, name, anew=anew) for name in ("many", "few")] for _ in range(TIMES + 1)
+            [measured(lake, name, anew=anew) for name in ("many", "few")]
+            for _ in range(TIMES * (1 if anew else 3) + 1)
         ][1:]
         many, few = ([pair[n] for pair in pairs] for n in range(2))
         total = [middle([one.total for one in ones]) for ones in (many, few)]

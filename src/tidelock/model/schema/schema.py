@@ -178,8 +178,9 @@ def table_schema(
 
 
 def _normal_column(column: Column) -> Column:
-    # One that has an id was looked at when it came, and may be a hidden one.
-    name = _column_name(column.name) if column.id == NEW else column.name
+    # Hidden ones are Tidelock's own, and had an id when they came.
+    own = column.id != NEW and is_hidden(column.name)
+    name = column.name if own else _column_name(column.name)
     type_ = normal_type(column.type, name)
     return replace(column, name=name, type=type_, nullable=bool(column.nullable))
 
