@@ -27,6 +27,7 @@ from bench import (
     stream_costs,
     streams,
     tpch,
+    write_streams,
 )
 from bench.measure import Claim
 
@@ -45,6 +46,7 @@ SUITES = {
     "idling": idling.CLAIMS,
     "startup": startup.CLAIMS,
     "landing": landing.CLAIMS,
+    "write_streams": write_streams.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

@@ -14,7 +14,7 @@ import tidelock
 from bench.measure import Claim, folder, seconds
 
 TIDELOCK = [sys.executable, "-c", "from tidelock.cli.main import main; main()"]
-BASE_TABLES, STREAM_TABLES, SINKS = 20, 300, 200
+BASE_TABLES, STREAM_TABLES, SINKS, SOURCES = 20, 300, 200, 50
 SETTLE_SECONDS, MEASURED_SECONDS = 15.0, 30.0
 
 
@@ -92,4 +92,23 @@ def idling() -> Iterator[Claim]:
         )
 
 
-CLAIMS = [idling]
+def idling_sources() -> Iterator[Claim]:
+    with folder() as path:
+        with tidelock.open(path / "lake", create=True, actor="bench") as lake:
+            for number in range(SOURCES):
+                lake.create_source(
+                    f"s{number}",
+                    kind="tests.support.line_source:Lines",
+                    into=f"t{number}",
+                    path=str(path / f"{number}.jsonl"),
+                )
+        share = share_of_a_core(lake.uri)
+        yield Claim(
+            f"share of a core of an idle `run` over {SOURCES} live sources that have nothing to do",
+            share,
+            0.02,
+            detail=f"{share:.2%}",
+        )
+
+
+CLAIMS = [idling, idling_sources]

@@ -72,6 +72,7 @@ TidelockError
   |   + SourceUnavailable      it does not answer, or the connection was lost; it is tried again
   |   + SourceDenied           a permission is missing
   |   + SourceStopped          it cannot go on by itself: what was to be read is gone, say
+  |   + SourceDiverged         what it gives again is not what it gave before
   + DeliveryError              a sink could not deliver
   |   + SinkStopped            it cannot tell how far it has come, or what it follows is gone
   |   + SinkLapsed             what it had still to deliver was removed
@@ -520,6 +521,13 @@ class SourceStopped(SourceError):
     """Evidence: source, state (a word for what happened), reason."""
 
     condition = "SOURCE_STOPPED"
+    action = Action.NEVER_RETRY
+
+
+class SourceDiverged(SourceError):
+    """Evidence: query, batch, version, expected and actual: the digests of both."""
+
+    condition = "SOURCE_DIVERGED"
     action = Action.NEVER_RETRY
 
 

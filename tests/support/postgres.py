@@ -6,6 +6,7 @@ A server never runs as root: as root, it is started as another user.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -56,7 +57,7 @@ class Server:
 
     def __init__(self, version: int, settings: dict[str, str] | None = None) -> None:
         self.version = version
-        self.bin = installed()[version]
+        self.bin = _reachable(installed()[version])
         self.folder = Path(tempfile.mkdtemp(prefix=f"tidelock-pg{version}-"))
         self.port = _free_port()
         self._user = _user()
@@ -189,6 +190,26 @@ def running(version: int, settings: dict[str, str] | None = None) -> Iterator[Se
         yield server
     finally:
         server.close()
+
+
+_copies: dict[Path, Path] = {}
+"""Of servers whose own folder only root can enter."""
+
+
+def _reachable(folder: Path) -> Path:
+    """A folder of programs that whoever runs the server can enter."""
+    if os.getuid() != 0 or all(one.stat().st_mode & 0o001 for one in folder.resolve().parents):
+        return folder
+    if folder not in _copies:
+        root = Path(tempfile.mkdtemp(prefix="tidelock-pg-"))
+        root.chmod(0o755)
+        package = folder.parents[1]
+        for one in (folder.parent, package.with_name(f"{package.name}.libs")):
+            if one.exists():
+                shutil.copytree(one, root / one.relative_to(package.parent), symlinks=True)
+        atexit.register(shutil.rmtree, root, ignore_errors=True)
+        _copies[folder] = root / folder.relative_to(package.parent)
+    return _copies[folder]
 
 
 def _free_port() -> int:

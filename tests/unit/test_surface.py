@@ -35,19 +35,19 @@ def test_a_lake_has_these_methods() -> None:
         "find_commit",
         "find_operation",
         "foreign_commits", "freshness", "graph", "groups", "history", "hold", "info",
-        "infer_schema", "ingest", "intents",
+        "infer_schema", "ingest", "ingest_due", "intents",
         "load", "log", "merge", "mirror", "optimize", "plan_schema", "prune", "quarantine",
             "read_since",
         "recoveries", "refresh",
         "release", "repair", "repair_sink", "replay", "resume", "rules",
-        "resume_sink", "resume_source", "resync_sink", "retry_quarantined", "run",
+        "resnapshot", "resume_sink", "resume_source", "resync_sink", "retry_quarantined", "run",
         "scheduler", "schema",
         "schema_history", "serve_schedule",
         "sink_status", "sinks", "snapshot", "source_quarantine", "source_status", "sources",
         "spark", "sql", "stream_tables", "suspend",
         "suspend_sink", "suspend_source", "table", "tables", "tag", "tags", "transaction",
         "unreadable_intents",
-        "uri", "verify",
+        "uri", "verify", "write_stream",
     }  # fmt: skip
 
 

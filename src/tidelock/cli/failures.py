@@ -20,6 +20,7 @@ from tidelock.errors import (
     InputError,
     OutcomeUnknown,
     RefreshFailed,
+    SourceError,
     StoreError,
     TidelockError,
 )
@@ -38,6 +39,7 @@ BY_FAMILY: tuple[tuple[type[TidelockError], int], ...] = (
     (EngineError, 8),
     (RefreshFailed, 9),
     (DeliveryError, 10),
+    (SourceError, 11),
 )
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -52,6 +54,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (8, "the engine is missing, or refused the query"),
     (9, "a stream table could not be refreshed, or is suspended; the others were"),
     (10, "a sink could not deliver everything; what it delivered counts"),
+    (11, "a source could not be read; what was published of it counts"),
     (INTERRUPTED, "interrupted; no commit is half made"),
 )
 

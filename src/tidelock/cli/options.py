@@ -5,13 +5,18 @@ A POINT is a place in the history: a version, a tag, a commit id or a time (reac
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+
+from tidelock.errors import InvalidOption
 
 POINT = "A version, a tag, a commit id or a time (2026-03-01T12:00Z)"
 STATE = "A branch, a version, a tag, a commit id or a time (2026-03-01T12:00Z)"
 SNAPSHOT_PANEL = "The snapshot"
+
+WORDS = {"true": True, "false": False}
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table.")]
 StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream table.")]
@@ -57,4 +62,33 @@ CascadeOption = Annotated[
         "what gets another type follow it.",
     ),
 ]
+NamedOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the kind. Secrets as env:NAME or file:PATH.",
+    ),
+]
 MessageOption = Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="Why.")]
+
+
+def named_options(given: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE, where NAME.KEY=VALUE makes one entry of an option that has several, and a NAME
+    that is given again a list. Digits are a number, `true` and `false` are what they say."""
+    options: dict[str, Any] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or not name:
+            raise InvalidOption(f"--option {one!r} is not of the form NAME=VALUE.", option=one)
+        outer, dot, inner = name.partition(".")
+        value: Any = int(text) if text.isdigit() else WORDS.get(text, text)
+        if dot:
+            options.setdefault(outer, {})[inner] = text
+        elif name in options:
+            before = options[name]
+            options[name] = [*(before if isinstance(before, list) else [before]), value]
+        else:
+            options[name] = value
+    return options

@@ -61,7 +61,8 @@ COMMANDS = (
     Command(
         "run",
         "run",
-        "Refresh stream tables and deliver to sinks as they become due, until SIGTERM or Ctrl-C.",
+        "Read sources, refresh stream tables and deliver to sinks as they become due, until "
+        "SIGTERM or Ctrl-C.",
     ),
     Command("log", "history", "Show the commits of a branch, newest first."),
     Command("show", "history", "Show one commit in full."),
@@ -70,6 +71,7 @@ COMMANDS = (
     Command("schema", "schema", "Show, plan, apply and trace what tables are declared as."),
     Command("table", "table", "Create, list, show, mirror and drop tables."),
     Command("stream", "stream.stream", "Stream tables: defined by a query, kept up to date."),
+    Command("source", "source", "Sources: what feeds tables of the lake by itself."),
     Command("sink", "sink", "Sinks: destinations that follow a table."),
     Command("branch", "branches", "Create, list, compare, merge and delete branches."),
     Command("tag", "branches", "Name commits. [bold]tidelock tag NAME[/bold] tags the newest."),

@@ -39,7 +39,10 @@ _OF_FILES = frozenset(
 KINDS: dict[str, Kind] = {
     "postgres": Kind(
         "tidelock.ingest.postgres.source:PostgresSource",
-        frozenset({"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}),
+        frozenset(
+            {"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}
+            | {"fragment_bytes"}
+        ),
         extra="postgres",
     ),
     "files": Kind(

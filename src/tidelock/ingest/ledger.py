@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidelock.errors import SourceNotFound
+from tidelock.ingest.status import without_ledger
 from tidelock.model.history.commit import TableState
 from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.sources import SourceDefinition
@@ -65,10 +65,7 @@ class Ledger:
         self.head = head
         found = head.tables.find(definition.ledger)
         if found is None:
-            raise SourceNotFound(
-                f"The source {definition.name!r} has no ledger on branch {head.branch.name!r}.",
-                source=definition.name,
-            )
+            raise without_ledger(definition, head.branch.name)
         self.state: TableState = found
 
     @property

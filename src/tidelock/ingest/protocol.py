@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
-from tidelock.ingest.intake.incoming import Incoming
+from tidelock.errors import InvalidOption
+from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
 from tidelock.ingest.ledger import Entry, Ledger
 from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sources import Reading, SourceDefinition
@@ -113,6 +114,8 @@ class Source(ABC):
     def poll(self, desk: Desk) -> Iterator[Incoming]:
         """What came after `desk.position`, one transaction after the other."""
 
+    fragment_bytes: int = SPILL_BYTES
+    """Of a transaction with more changes than this, those that came first go to storage."""
     unknown: Callable[[Incoming, str, pa.Table], None] | None = None
     """Told of keys whose rows are left out, because updates did not bring all of their values, and
     the lake does not have the rows; None where that is an error."""
@@ -120,6 +123,15 @@ class Source(ABC):
     def snapshot(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
         """The rows that a table has before the first transaction; none unless the source says."""
         return iter(())
+
+    def resnapshot(self, desk: Desk, tables: Sequence[str]) -> Iterator[Incoming]:
+        """What brings tables to what the source has, where the lake has something else; each by the
+        name that `discover` gave it. InvalidOption unless the source says how."""
+        raise InvalidOption(
+            f"A source of kind {desk.definition.kind!r} cannot load its tables anew.",
+            source=desk.definition.name,
+            kind=desk.definition.kind,
+        )
 
     def acknowledge(self, position: str) -> None:  # noqa: B027
         """Everything up to a position is in the lake, and is never asked for again."""

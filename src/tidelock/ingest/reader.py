@@ -14,10 +14,10 @@ position says so, and it is not asked for again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from tidelock.errors import (
     Action,
@@ -26,12 +26,12 @@ from tidelock.errors import (
     SourceMoved,
     SourceStopped,
 )
-from tidelock.ingest.intake.incoming import SPILL_BYTES, Incoming
+from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.intake.net import UnknownRow
 from tidelock.ingest.intake.staging import stage_incoming
 from tidelock.ingest.ledger import Ledger
 from tidelock.ingest.protocol import Desk, Source
-from tidelock.ingest.reports import IngestReport
+from tidelock.ingest.reports import IngestReport, TableReport
 from tidelock.model.history.commit import Commit
 from tidelock.model.schema.schema import TableSchema
 from tidelock.model.sources import SOURCE, Reading, SourceDefinition
@@ -49,14 +49,40 @@ class Done:
     transactions: int = 0
     commits: int = 0
     version: int | None = None
+    position: str = ""
+    tables: dict[str, TableReport] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+
+    def add(self, incoming: Incoming, commit: Commit) -> None:
+        """Count a transaction that was published."""
+        self.rows += incoming.rows
+        self.transactions += incoming.transactions
+        self.commits += 1
+        self.version = commit.version
+        self.position = incoming.position
+        for work in incoming.tables.values():
+            before = self.tables.get(work.name, TableReport(work.name, 0, 0))
+            self.tables[work.name] = TableReport(
+                work.name, before.puts + work.puts, before.removes + work.removes
+            )
+
+    def report(self, source: str, action: str, reason: str = "") -> IngestReport:
+        return IngestReport(
+            source,
+            action,
+            self.rows,
+            self.transactions,
+            self.commits,
+            self.position,
+            self.version,
+            tuple(sorted(self.tables.values(), key=lambda one: one.table)),
+            reason,
+            time.monotonic() - self.began,
+        )
 
 
 class SourceReader:
     """Owns the reading of one source by this process, for as long as it holds the source's post."""
-
-    spill_bytes: ClassVar[int] = SPILL_BYTES
-    """Of a transaction that takes more, what came first goes to storage."""
 
     def __init__(
         self,
@@ -69,8 +95,10 @@ class SourceReader:
         stopped: Callable[[], bool] = lambda: False,
         tell: Callable[[Reading], None] = lambda reading: None,
         check: Callable[[], None] = lambda: None,
+        published: Callable[[Incoming, Commit], None] = lambda incoming, commit: None,
     ) -> None:
-        """`check` raises when the post was lost."""
+        """`check` raises when the post was lost; `published` is told of each commit."""
+        self._published = published
         self._store = store
         self._definition = definition
         self._source = source
@@ -90,34 +118,34 @@ class SourceReader:
 
     def read(self) -> IngestReport:
         """Read until there is nothing more, or until stopped."""
-        with self._known_rows():
-            for incoming in self._source.poll(self.desk):
-                self._take(incoming)
-                if self.desk.stopped():
-                    break
-        return self.report("ingested" if self.done.commits else "idle")
+        return self._take_all(self._source.poll(self.desk))
 
-    def report(self, action: str, reason: str = "") -> IngestReport:
-        done = self.done
-        return IngestReport(
-            self._definition.name,
-            action,
-            done.rows,
-            done.transactions,
-            done.commits,
-            self.desk.position,
-            done.version,
-            (),
-            reason,
-            time.monotonic() - done.began,
-        )
+    def resnapshot(self, tables: Sequence[str]) -> IngestReport:
+        """Let the source bring tables to what it has, whatever the lake has of them."""
+        return self._take_all(self._source.resnapshot(self.desk, tables))
+
+    def _take_all(self, given: Iterator[Incoming]) -> IngestReport:
+        self._check()
+        try:
+            with self._known_rows():
+                for incoming in given:
+                    self._take(incoming)
+                    if self.desk.stopped():
+                        break
+        finally:
+            # It lets go of what it reads from now, and not once its frames are forgotten.
+            if isinstance(given, Generator):
+                given.close()
+        self.done.position = self.desk.position
+        action = "ingested" if self.done.commits else "idle"
+        return self.done.report(self._definition.name, action)
 
     def _begin(self) -> Incoming:
         return Incoming(
             self._store,
             self._definition.branch,
             self._table_of,
-            self.spill_bytes,
+            self._source.fragment_bytes,
             self._source.unknown,
         )
 
@@ -136,13 +164,11 @@ class SourceReader:
             hit("ingest.before_publish")
             commit = self._publish(incoming)
             hit("ingest.after_publish")
+            self.done.add(incoming, commit)
+            self._published(incoming, commit)
         finally:
             incoming.drop()
         self.desk.refresh()
-        self.done.rows += incoming.rows
-        self.done.transactions += incoming.transactions
-        self.done.commits += 1
-        self.done.version = commit.version
         self._source.acknowledge(incoming.position)
         hit("ingest.after_acknowledge")
 

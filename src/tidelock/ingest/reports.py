@@ -26,7 +26,7 @@ class IngestReport:
 
     source: str
     action: str
-    """`ingested`, `idle`, `suspended`, `failed` or `interrupted`."""
+    """`ingested`, `idle`, `suspended`, `failed`, `interrupted`, or `waiting` for who reads it."""
     rows: int = 0
     transactions: int = 0
     commits: int = 0
@@ -36,6 +36,9 @@ class IngestReport:
     tables: tuple[TableReport, ...] = ()
     reason: str = ""
     seconds: float = 0.0
+    state: str = ""
+    """Of one that failed: `unreachable`, `stopped` or `failing`."""
+    retry_at: datetime | None = None
 
     def __repr__(self) -> str:
         said = f", {self.reason}" if self.reason else ""

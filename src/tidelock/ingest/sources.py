@@ -6,35 +6,43 @@ Invariant: one source that fails stops nobody but itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from tidelock.errors import InputError, InvalidOption, SourceBusy, TidelockError
+from tidelock.errors import InvalidOption, SourceBusy, TidelockError
 from tidelock.ingest.files.quarantine import (
     QUARANTINE,
     Quarantined,
     list_quarantined,
     quarantine_of,
 )
+from tidelock.ingest.intake.incoming import Incoming
 from tidelock.ingest.kinds import check_alterable, check_kind, open_source
-from tidelock.ingest.ledger import SCHEMA, Ledger
+from tidelock.ingest.ledger import SCHEMA
+from tidelock.ingest.post import held, post_of
 from tidelock.ingest.protocol import Source, SourceTable
 from tidelock.ingest.reader import SourceReader
 from tidelock.ingest.registry import Registry
 from tidelock.ingest.reports import IngestReport, SourceStatus
+from tidelock.ingest.schedule.last_shift import LastShift
+from tidelock.ingest.status import status_of
+from tidelock.ingest.teller import Teller
+from tidelock.ingest.troubles import WAITING, Trouble, trouble_of
+from tidelock.model.history.commit import Commit
 from tidelock.model.listing import Listing
-from tidelock.model.names import check_name, check_table_name
-from tidelock.model.sources import LIVE, Reading, SourceDefinition, Suspension
+from tidelock.model.names import check_name, check_table_name, suggest
+from tidelock.model.sources import LIVE, SourceDefinition, Suspension
 from tidelock.model.time.schedules import parse_schedule
-from tidelock.store.leases.single_holder import Post
 from tidelock.store.objects import layout
 from tidelock.store.secrets import check_secrets
 from tidelock.store.store import Store
 from tidelock.store.transaction import Transaction
 
-LEASE_SECONDS = 15.0
+ASIDE_SECONDS = 20.0
+"""How long a process that reads a source has to step aside."""
 
 
 def never() -> bool:
@@ -65,7 +73,13 @@ class Sources:
         options = check_kind(kind, options).settle(options)
         check_secrets(options, "")
         if schedule not in (None, LIVE):
-            parse_schedule(schedule)
+            parsed = parse_schedule(schedule)
+            if parsed.is_upstream:
+                raise InvalidOption(
+                    "A source has nothing upstream in the lake. Use 'live', a duration such as "
+                    "'5m', a cron expression, or None.",
+                    schedule=schedule,
+                )
         head = self._store.branches.head(branch)
         definition = SourceDefinition(
             name=name,
@@ -92,7 +106,7 @@ class Sources:
         self._store.refuse_read_only()
         definition = self.registry.definition(name)
         check_alterable(definition.kind, options)
-        with self._held(definition):
+        with held(self._store, definition):
             kept = {**definition.options, **options}
             kept = {name: value for name, value in kept.items() if value is not None}
             kept = check_kind(definition.kind, kept).settle(kept)
@@ -110,7 +124,7 @@ class Sources:
         """Forget a source, and what was left for it at the source. Its tables stay."""
         self._store.refuse_read_only()
         definition = self.registry.definition(name)
-        with self._held(definition):
+        with self._aside(definition, "it is being dropped"), held(self._store, definition):
             with closing(open_source(definition)) as source:
                 source.drop()
             head = self._store.branches.head(definition.branch)
@@ -120,92 +134,108 @@ class Sources:
                     transaction.drop_ledger(definition.ledger)
             self.registry.forget(definition)
 
-    def suspend(self, name: str, reason: str) -> None:
-        self._store.refuse_read_only()
-        now = self._store.clock.now()
-        definition = self.registry.definition(name)
-        self.registry.suspend(definition, Suspension(reason, self._store.actor, now))
-
-    def resume(self, name: str) -> None:
-        self._store.refuse_read_only()
-        self.registry.resume(self.registry.definition(name))
+    def _by_hand(self, reason: str) -> Suspension:
+        return Suspension(reason, self._store.actor, self._store.clock.now())
 
     # Reading
 
-    def ingest(
-        self, name: str, *, live: bool = False, stopped: Callable[[], bool] = never
-    ) -> IngestReport:
-        """Read a source: what there is by now, or, `live`, until stopped."""
+    @contextmanager
+    def reading(
+        self,
+        definition: SourceDefinition,
+        *,
+        live: bool = False,
+        stopped: Callable[[], bool] = never,
+        published: Callable[[Incoming, Commit], None] = lambda incoming, commit: None,
+        judge: Callable[[Exception], Trouble | None] = trouble_of,
+        opened: Callable[[Teller], None] = lambda teller: None,
+    ) -> Iterator[SourceReader]:
+        """Hold the post of a source, and give its reader. What becomes of it is told by its note:
+        `judge` says what an error means, and `opened` is given who tells."""
         self._store.refuse_read_only()
+        with held(self._store, definition) as check:
+            teller = Teller(self.registry, definition, self._store.clock.now, live=live)
+            opened(teller)
+
+            def told(incoming: Incoming, commit: Commit) -> None:
+                teller.published(incoming.rows, incoming.transactions)
+                published(incoming, commit)
+
+            try:
+                with closing(open_source(definition)) as source:
+                    reader = SourceReader(
+                        self._store,
+                        definition,
+                        source,
+                        {table.name: called for table, called in tables_of(definition, source)},
+                        live=live,
+                        stopped=stopped,
+                        tell=teller.tell,
+                        check=check,
+                        published=told,
+                    )
+                    teller.begin()
+                    yield reader
+            except SourceBusy:
+                # The note is another's by now.
+                raise
+            except Exception as error:
+                teller.end(judge(error))
+                raise
+            teller.end()
+
+    def ingest(
+        self,
+        name: str,
+        *,
+        stopped: Callable[[], bool] = never,
+        progress: Callable[[int], None] = lambda rows: None,
+    ) -> IngestReport:
+        """One round of a source: what there is by now. `progress` is told of rows as they come."""
         definition = self.registry.definition(name)
         suspension = self.registry.suspension(definition)
         if suspension is not None:
             return IngestReport(name, "suspended", reason=suspension.reason)
-        with self._held(definition) as check, closing(open_source(definition)) as source:
-            reader = SourceReader(
-                self._store,
-                definition,
-                source,
-                {table.name: called for table, called in tables_of(definition, source)},
-                live=live,
-                stopped=stopped,
-                tell=lambda reading: self.registry.tell(definition, reading),
-                check=check,
-            )
-            try:
-                return reader.read()
-            except InputError as error:
-                # Rows that a rule of their table does not allow, say: the source cannot help it.
-                self.registry.tell(definition, Reading("stopped", error.told("shell")))
-                raise
 
-    def ingest_all(self, stopped: Callable[[], bool] = never) -> list[IngestReport]:
+        def published(incoming: Incoming, commit: Commit) -> None:
+            progress(incoming.rows)
+
+        with self.reading(definition, stopped=stopped, published=published) as reader:
+            return _ended(reader.read(), stopped)
+
+    def ingest_all(
+        self,
+        stopped: Callable[[], bool] = never,
+        progress: Callable[[int], None] = lambda rows: None,
+    ) -> list[IngestReport]:
         """One round of every source."""
+        return self._rounds(self.registry.definitions(), stopped, progress)
+
+    def _rounds(
+        self,
+        definitions: Sequence[SourceDefinition],
+        stopped: Callable[[], bool],
+        progress: Callable[[int], None] = lambda rows: None,
+    ) -> list[IngestReport]:
         reports = []
-        for definition in self.registry.definitions():
+        for definition in definitions:
+            if stopped():
+                break
             try:
-                reports.append(self.ingest(definition.name, stopped=stopped))
-            except SourceBusy:
-                continue
+                reports.append(self.ingest(definition.name, stopped=stopped, progress=progress))
             except TidelockError as error:
-                reports.append(IngestReport(definition.name, "failed", reason=error.told("shell")))
+                reports.append(failed(definition, trouble_of(error)))
         return reports
 
-    def status(self, definition: SourceDefinition) -> SourceStatus:
-        head = self._store.branches.head(definition.branch)
-        ledger = Ledger(self._store, definition, head)
-        suspension = self.registry.suspension(definition)
-        told = self.registry.reading(definition) or Reading("new")
-        holder = self._post(definition).holder()
-        state, reason = told.state, told.reason
-        if suspension is not None:
-            state, reason = "suspended", suspension.reason
-        commit = None
-        if ledger.position:
-            commit = self._store.log.commit_at(head.branch, ledger.state.changed)
-        return SourceStatus(
-            name=definition.name,
-            id=definition.id,
-            kind=definition.kind,
-            branch=definition.branch,
-            schedule=definition.schedule,
-            state=state,
-            reason=reason,
-            position=ledger.position,
-            newest=told.position,
-            lag_bytes=told.lag_bytes,
-            lag_seconds=told.lag_seconds,
-            rows_per_second=told.rows_per_second,
-            transactions_per_second=told.transactions_per_second,
-            commit=None if commit is None else commit.version,
-            committed=None if commit is None else commit.time,
-            open=told.open,
-            tables=told.tables,
-            notes=told.notes,
-            reader="" if holder is None else holder.owner,
-            retry_at=told.retry_at,
-            options=dict(definition.options),
-        )
+    def ingest_due(self, branch: str, stopped: Callable[[], bool] = never) -> list[IngestReport]:
+        """One round of each source of a branch that is due by its schedule; live ones are."""
+        due = []
+        for definition in self.registry.definitions():
+            if definition.branch == branch:
+                last = LastShift.of(definition, self.last_read(definition))
+                if last.is_due(self.now()):
+                    due.append(definition)
+        return self._rounds(due, stopped)
 
     def quarantined(self, name: str) -> Listing[Quarantined]:
         """The records that a source has put aside, in the order of their files and lines."""
@@ -220,34 +250,73 @@ class Sources:
         )
         return list_quarantined([Quarantined(**row) for row in ordered.to_pylist()])
 
-    def _post(self, definition: SourceDefinition) -> Post:
-        lease = min(LEASE_SECONDS, self._store.lease_seconds)
-        return Post(self._store.objects, f"source {definition.id}", lease)
+    def resnapshot(
+        self, name: str, tables: Sequence[str] | None, stopped: Callable[[], bool] = never
+    ) -> IngestReport:
+        """Bring tables, or all of them, to what the source has."""
+        definition = self.registry.definition(name)
+        with (
+            self._aside(definition, "its tables are being loaded anew"),
+            self.reading(definition, stopped=stopped) as reader,
+        ):
+            return _ended(reader.resnapshot(_chosen(reader.desk.tables, tables)), stopped)
+
+    def last_read(self, definition: SourceDefinition) -> datetime | None:
+        """When something was last told of a source."""
+        told = self.registry.reading(definition)
+        return None if told is None else told.time
+
+    def now(self) -> datetime:
+        return self._store.clock.now()
+
+    def status(self, definition: SourceDefinition) -> SourceStatus:
+        return status_of(self._store, self.registry, definition)
 
     @contextmanager
-    def _held(self, definition: SourceDefinition) -> Iterator[Callable[[], None]]:
-        """Hold the post of a source; what is given raises SourceBusy once it is lost."""
-        post = self._post(definition)
-        holder = post.take()
-        if holder is not None:
-            raise SourceBusy(
-                f"Source {definition.name!r} is being read by {holder.owner} (host:process).",
-                source=definition.name,
-                owner=holder.owner,
-                since=holder.since,
-                until=holder.until,
-            )
+    def _aside(self, definition: SourceDefinition, reason: str) -> Iterator[None]:
+        """Let a process that reads a source step aside for as long as the block lasts."""
+        self._store.refuse_read_only()
+        post = post_of(self._store, definition)
+        if post.holder() is None or self.registry.suspension(definition) is not None:
+            yield
+            return
+        self.registry.suspend(definition, self._by_hand(reason))
+        try:
+            with held(self._store, definition, ASIDE_SECONDS):
+                pass
+            yield
+        finally:
+            if self.registry.is_there(definition):
+                self.registry.resume(definition, self._by_hand("resumed"))
 
-        def check() -> None:
-            if not post.is_held():
-                raise SourceBusy(
-                    f"This process was frozen for longer than its lease on source "
-                    f"{definition.name!r}, and another may have taken over.",
-                    source=definition.name,
-                )
 
-        with post.renewed():
-            yield check
+def failed(definition: SourceDefinition, trouble: Trouble) -> IngestReport:
+    """What is told of a source that could not be read."""
+    return IngestReport(
+        definition.name,
+        WAITING if trouble.state == WAITING else "failed",
+        reason=trouble.reason,
+        state=trouble.state,
+        retry_at=trouble.retry_at,
+    )
+
+
+def _ended(report: IngestReport, stopped: Callable[[], bool]) -> IngestReport:
+    return replace(report, action="interrupted") if stopped() else report
+
+
+def _chosen(tables: Mapping[str, str], asked: Sequence[str] | None) -> list[str]:
+    """Tables as the source calls them; they may be asked for by what the lake calls them."""
+    if asked is None:
+        return list(tables)
+    by_any_name = {called: name for name, called in tables.items()} | {one: one for one in tables}
+    unknown = [one for one in asked if one not in by_any_name]
+    if unknown:
+        raise InvalidOption(
+            f"The source has no table {unknown[0]!r}. {suggest(unknown[0], by_any_name)}",
+            table=unknown[0],
+        )
+    return [by_any_name[one] for one in asked]
 
 
 def _make(source: Source, tables: list[tuple[SourceTable, str]], transaction: Transaction) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tidelock.derive.catalog import Catalog
 from tidelock.errors import InvalidOption, LakeExists
@@ -91,7 +91,20 @@ def open(
         check_tables=catalog.check_tables,
         carry_along=partial(_carry_along, catalog),
     )
-    return Lake(store, session, catalog)
+    elsewhere = partial(
+        _open_on,
+        uri=location.uri,
+        storage_options=dict(location.storage_options),
+        actor=store.actor,
+        durability=durability,
+        lease_seconds=seconds,
+    )
+    return Lake(store, session, catalog, elsewhere)
+
+
+def _open_on(session: SparkSession, **told: Any) -> Lake:
+    """A lake on a session that is there."""
+    return open(spark=session, **told)
 
 
 def _carry_along(catalog: Catalog, transaction: Transaction, cascade: bool) -> None:

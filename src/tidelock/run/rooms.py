@@ -7,13 +7,16 @@ any of them. For the same reason the methods of the handle import functions wher
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tidelock.model.once import once
 from tidelock.run.engine.session import Engine
 from tidelock.store.store import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidelock.deliver.delivery.ledger import Ledger
     from tidelock.deliver.sinks import Sinks
     from tidelock.derive.attempts.failures import Failures
@@ -21,16 +24,26 @@ if TYPE_CHECKING:
     from tidelock.derive.definitions.define import StreamDefinitions
     from tidelock.derive.refresh.refreshes import StreamRefreshes
     from tidelock.derive.status import Reporting
+    from tidelock.ingest.registry import Registry
     from tidelock.ingest.sources import Sources
 
 
 class Rooms:
     """The parts that the methods of a Lake handle share."""
 
-    def __init__(self, store: Store, engine: Engine, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        open_elsewhere: Callable[[SparkSession], Any],
+    ) -> None:
+        """`open_elsewhere` opens the same lake in another process, on a session of that; it
+        pickles."""
         self._store = store
         self._engine = engine
         self._catalog = catalog
+        self._open_elsewhere = open_elsewhere
 
     @once
     def _failures(self) -> Failures:
@@ -67,6 +80,12 @@ class Rooms:
         from tidelock.deliver.sinks import Sinks
 
         return Sinks(self._store, self._ledger)
+
+    @once
+    def _registry(self) -> Registry:
+        from tidelock.ingest.registry import Registry
+
+        return Registry(self._store.objects)
 
     @once
     def _sources(self) -> Sources:

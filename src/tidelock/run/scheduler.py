@@ -1,12 +1,12 @@
-"""The scheduler: one loop that refreshes and delivers what is due, until it is stopped.
+"""The scheduler: one loop that reads, refreshes and delivers what is due, until it is stopped.
 
 Owns: when the loop looks. What is due, and what becomes of it, is decided elsewhere, from durable
 state alone; so a scheduler that was killed is resumed by starting another, which neither loses nor
 repeats work. Runs that were missed count as one.
 A look asks for the head, once. If that has not moved, and no schedule and no retry is due, nothing
 else is read; what others may have changed without a commit is listed every AGENDA_SECONDS.
-Invariants: one scheduler per lake and branch works at a time, and a second one waits; deliveries go
-on while tables are refreshed.
+Invariants: one scheduler per lake and branch works at a time, and a second one waits; sources are
+read and deliveries go on while tables are refreshed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tidelock.deliver.sinks import Sinks
 from tidelock.derive.attempts.attempts import Attempt
 from tidelock.derive.graph.groups import Unit
 from tidelock.derive.refresh.refreshes import StreamRefreshes
-from tidelock.run.post import LEASE_SECONDS, post_of
+from tidelock.ingest.reports import IngestReport
+from tidelock.ingest.schedule.readings import Readings
+from tidelock.ingest.sources import Sources
+from tidelock.store.leases.scheduler_post import LEASE_SECONDS, post_of
 from tidelock.store.leases.single_holder import Holder
 from tidelock.store.log.log import Head
 from tidelock.store.store import Store
@@ -46,11 +49,12 @@ class Watcher:
     waiting: Callable[[Holder], None] = lambda holder: None
     started: Callable[[], None] = lambda: None
     delivered: Callable[[DeliveryReport], None] = lambda report: None
+    ingested: Callable[[IngestReport], None] = lambda report: None
 
 
 class Scheduler:
-    """Owns the loop of one process for one branch: it waits for the post, looks, refreshes and
-    delivers until it is stopped."""
+    """Owns the loop of one process for one branch: it waits for the post, looks, reads, refreshes
+    and delivers until it is stopped."""
 
     def __init__(
         self,
@@ -59,12 +63,14 @@ class Scheduler:
         sinks: Sinks,
         branch: str,
         *,
+        sources: Sources | None = None,
         lease_seconds: float = LEASE_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._store = store
         self._refreshes = refreshes
         self._sinks = sinks
+        self._sources = sources
         self._branch = branch
         self._look_seconds = look_seconds
         self._post = post_of(store, branch, lease_seconds)
@@ -96,18 +102,27 @@ class Scheduler:
     def _work(self, stop: threading.Event, lost: threading.Event, told: Watcher) -> None:
         """Look, refresh and deliver until stopped, or until another has taken over."""
         deliveries = Deliveries(self._sinks, self._branch, told.delivered)
+        readings = None
+        if self._sources is not None:
+            readings = Readings(self._sources, self._branch, told.ingested)
         rounds = Rounds(self._refreshes, self._branch, stop, told)
         try:
             while not stop.is_set() and not lost.is_set():
                 head = self._store.branches.head(self._branch)
                 now = self._store.clock.now()
+                if readings is not None:
+                    readings.look(now)
                 rounds.look(head, now)
                 waiting = deliveries.look(head, now)
                 stop.wait(SHORT_LOOK_SECONDS if waiting else self._look_seconds)
         finally:
             deliveries.stop()
+            if readings is not None:
+                readings.stop()
             rounds.end()
             deliveries.end()
+            if readings is not None:
+                readings.end()
         rounds.check()
 
 

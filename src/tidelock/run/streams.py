@@ -213,19 +213,19 @@ class StreamMethods(Rooms):
         stop: threading.Event | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        """Refresh and deliver what is due, by schedule and by changes, until `stop` is set.
+        """Read, refresh and deliver what is due, by schedule and by changes, until `stop` is set.
 
         One process at a time does this for a branch; another one waits until it may.
         """
         from tidelock.run.scheduler import Scheduler
 
         self._store.refuse_read_only()
-        Scheduler(self._store, self._refreshes, self._sinks, branch).run(
+        Scheduler(self._store, self._refreshes, self._sinks, branch, sources=self._sources).run(
             stop or threading.Event(), watcher
         )
 
     def scheduler(self, *, branch: str = MAIN) -> Holder | None:
-        """Who refreshes and delivers what is due on a branch now; None if nobody does."""
-        from tidelock.run.post import post_of
+        """Who reads, refreshes and delivers what is due on a branch now; None if nobody does."""
+        from tidelock.store.leases.scheduler_post import post_of
 
         return post_of(self._store, self._store.branches.head(branch).branch.name).holder()

@@ -13,12 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelock.model.names import check_table_name
+from tidelock.store.rows.refusals import without_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelock.model.schema.schema import TableSchema
     from tidelock.store.lookup.wanted_keys import Positions as Places
+    from tidelock.store.spark.row_hashes import Digest
     from tidelock.store.staging.staged_table import StagedTable
     from tidelock.store.staging.staged_tables import StagedTables
 
@@ -34,6 +36,27 @@ class SourceMethods:
 
     @abstractmethod
     def _view(self, staged: StagedTable) -> Any: ...
+
+    @abstractmethod
+    def _evolved(self, staged: StagedTable, data: Any) -> Any: ...
+
+    @abstractmethod
+    def _announce(self) -> None: ...
+
+    def write_batch(self, table: str, frame: Any, *, upsert: bool, evolve: bool) -> Digest | None:
+        """Append or upsert the rows of a Spark frame; what tells them from other rows. None if
+        the operation was published before."""
+        with self._lock:
+            if not self._begins():
+                return None
+            from tidelock.store.spark.stage import stage_batch
+
+            staged = self._tables.stage_by_hand(table)
+            if upsert and not staged.schema.key:
+                raise without_key(staged.name)
+            frame = self._evolved(staged, frame) if evolve else frame
+            self._announce()
+            return stage_batch(self._view(staged), staged, frame, upsert=upsert)
 
     def remove_keys(self, table: str, keys: pa.Table) -> None:
         """Remove the rows that have these keys, which differ; of those that are not there, none."""

@@ -17,6 +17,7 @@ BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
 DOCUMENTS = [
     ("README.md", 8),
     ("docs/branches.md", 9),
+    ("docs/ingest.md", 2),
     ("docs/isolation.md", 4),
     ("docs/schema.md", 6),
     ("docs/sql.md", 5),

@@ -53,7 +53,7 @@ def ingest(uri: str, name: str) -> None:
         lake.ingest(name)
 
 
-def create(uri: str, server: Server, name: str) -> None:
+def create(uri: str, server: Server, name: str, fragment_bytes: int) -> None:
     with tidelock.open(uri, create=True) as lake:
         lake.create_source(
             name,
@@ -61,6 +61,7 @@ def create(uri: str, server: Server, name: str) -> None:
             dsn=server.dsn(),
             into=INTO,
             tables=["public.keyed", "public.pairs", "public.whole", "public.bag"],
+            fragment_bytes=fragment_bytes,
         )
 
 
@@ -73,7 +74,7 @@ def walk(server: Server, uri: str, chance: random.Random, name: str, *, kills: b
     work = begin(server, chance)
     work.steps(chance.randrange(60))
     work.finish()
-    create(uri, server, name)
+    create(uri, server, name, chance.choice([100, 2_000, 100_000, 32 << 20]))
     loaded = False
     try:
         for _ in range(chance.randrange(2, 5)):

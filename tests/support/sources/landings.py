@@ -44,10 +44,10 @@ def land(landing: Path, numbers: range, rows: int = ROWS_PER_FILE) -> None:
 
 def ingest(uri: str, spill_bytes: int | None = None) -> None:
     """Read all that there is, however often somebody else is at it."""
-    from tidelock.ingest.reader import SourceReader
+    from tidelock.ingest.protocol import Source
 
     if spill_bytes is not None:
-        SourceReader.spill_bytes = spill_bytes
+        Source.fragment_bytes = spill_bytes
     with tidelock.open(uri, actor=f"process {os.getpid()}") as lake:
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:

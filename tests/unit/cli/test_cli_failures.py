@@ -16,6 +16,7 @@ FAMILIES = {
     errors.EngineError: 8,
     errors.RefreshFailed: 9,
     errors.DeliveryError: 10,
+    errors.SourceError: 11,
 }
 
 

@@ -21,6 +21,8 @@ EXPECTED = {
     "stream create", "stream alter", "stream drop", "stream list", "stream show", "stream refresh",
     "stream explain", "stream history", "stream suspend", "stream resume", "stream graph",
     "stream groups", "apply", "run",
+    "source add", "source list", "source status", "source ingest", "source suspend",
+    "source resume", "source resnapshot", "source drop",
     "sink add", "sink list", "sink status", "sink deliver", "sink suspend", "sink resume",
     "sink repair", "sink replay", "sink resync", "sink drop", "sink quarantine",
 }  # fmt: skip

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.line_source import KIND
 from tests.unit.cli.command_line import Cli
 
 # A parser, other engines' tables, clients of servers: what no command needs but those about queries
@@ -51,6 +52,8 @@ def lake(shop: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shop("stream", "create", "ids", "--query", "SELECT id FROM orders")
     shop("stream", "refresh")
     shop("sink", "add", "out", "--table", "orders", "--kind", "jsonl", "--to", tmp_path / "out")
+    where = ("--into", "lines", "-o", f"path={tmp_path / 'lines.jsonl'}")
+    shop("source", "add", "lines", "--kind", KIND, *where)
     return tmp_path
 
 
@@ -74,6 +77,9 @@ HISTORY = [
     "stream show ids",
     "stream history ids",
     "stream graph",
+    "source list",
+    "source status lines",
+    "source suspend lines",
     "recoveries",
 ]
 

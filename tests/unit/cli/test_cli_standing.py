@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.command_line import Cli
 
 import tidelock
-from tidelock.run.post import post_of
+from tidelock.store.leases.scheduler_post import post_of
 
 TOTALS = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 FAILING = "SELECT id, 1 / (id - 1) AS share FROM orders"

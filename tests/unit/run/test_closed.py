@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.lakes import NUMBERS_DDL, numbers
+from tests.support.line_source import KIND
 
 import tidelock
 from tidelock import Lake, errors
@@ -25,12 +26,14 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "create_branch": ("b",),
     "create_or_replace_stream_table": ("v", "SELECT 1 AS a"),
     "create_sink": ("s",),
+    "create_source": ("f",),
     "create_stream_table": ("v", "SELECT 1 AS a"),
     "create_table": ("u", "a INT"),
     "delete_branch": ("dev",),
     "delete_tag": ("q1",),
     "discard_quarantined": ("s", "1"),
     "drop_sink": ("s",),
+    "drop_source": ("f",),
     "drop_stream_table": ("v",),
     "drop_table": ("t",),
     "execute": ("DELETE FROM t",),
@@ -53,6 +56,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replay": ("s",),
     "resume": ("t",),
     "resume_sink": ("s",),
+    "resnapshot": ("f",),
+    "resume_source": ("f",),
+    "source_status": ("f",),
+    "suspend_source": ("f",),
     "repair_sink": ("s",),
     "resync_sink": ("s",),
     "retry_quarantined": ("s",),
@@ -64,11 +71,14 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "sql": ("SELECT 1",),
     "suspend": ("t",),
     "table": ("t",),
+    "write_stream": (None,),
     "tag": ("q2",),
 }
 KEYWORDS: dict[str, dict[str, Any]] = {
     "alter_stream_table": {"schedule": "5m"},
     "create_sink": {"table": "t", "kind": "parquet", "to": "x"},
+    "create_source": {"kind": KIND, "path": "x"},
+    "write_stream": {"table": "t", "checkpoint": "x"},
 }
 
 

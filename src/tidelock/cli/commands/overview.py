@@ -10,12 +10,15 @@ from tidelock.cli.call import Call, command
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count, moment, seconds, shortened
 from tidelock.cli.show.documents import Document
+from tidelock.cli.show.sources import lag_behind
 from tidelock.cli.show.writers import Writer, find_writers, show_writers
 from tidelock.errors import InvalidOption, LakeExists
+from tidelock.ingest.troubles import TROUBLES
 from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
     from tidelock import Lake
+    from tidelock.ingest.reports import SourceStatus
 
 TOLD_MAX = 10
 """How many stream tables are named that something is wrong with."""
@@ -83,8 +86,8 @@ def status(
 ) -> None:
     """Show a lake as a whole: branches, tables, who is writing, what needs a decision.
 
-    Also which stream tables are not kept up to date and why, which sinks are behind, and whether a
-    process refreshes and delivers what is due.
+    Also which sources are stopped or far behind, which stream tables are not kept up to date and
+    why, which sinks are behind, and whether a process reads, refreshes and delivers what is due.
     """
     with call.open() as lake:
         writers = find_writers(call)
@@ -108,6 +111,7 @@ def _status(lake: Lake, branch: str, writers: list[Writer]) -> Document:
         ],
         "recoveries": len(lake.recoveries()),
         "foreign_commits": [documents.of_foreign(one) for one in lake.foreign_commits()],
+        "sources": [_source(one) for one in lake.sources()],
         "sinks": [{"name": sink.name, "state": sink.state} for sink in lake.sinks(newest=False)],
         "stream_tables": [
             {"name": one.name, "status": one.status, "schedule": one.schedule}
@@ -127,6 +131,15 @@ def _branch(lake: Lake, name: str) -> Document:
         "time": moment(snapshot.time) if snapshot.time and snapshot.version else None,
         "tables": len(states),
         "rows": sum(state.rows for state in states),
+    }
+
+
+def _source(status: SourceStatus) -> Document:
+    told = documents.of_source(status)
+    shown = "name branch schedule state reason lag_seconds lag_bytes"
+    return {
+        **{name: told[name] for name in shown.split()},
+        "far_behind": lag_behind(status.lag_seconds, status.lag_bytes),
     }
 
 
@@ -160,6 +173,7 @@ def _show_status(call: Call, document: Document, writers: list[Writer]) -> None:
         ],
         'No tables yet. Create one: tidelock table create orders "id BIGINT NOT NULL" --key id',
     )
+    _show_sources(call, document["sources"])
     _show_streams(call, document["stream_tables"])
     _show_sinks(call, [sink["state"] for sink in document["sinks"]])
     _show_scheduler(call, document)
@@ -188,6 +202,20 @@ def _show_streams(call: Call, streams: list[Document]) -> None:
         call.output.line(f"{one['name']}: {status}", "bold red")
 
 
+def _show_sources(call: Call, sources: list[Document]) -> None:
+    if not sources:
+        return
+    states = [one["state"] for one in sources]
+    kinds = ("suspended", "stopped", "unreachable", "failing")
+    wanting = {kind: states.count(kind) for kind in kinds}
+    wanting["far behind"] = sum(one["far_behind"] for one in sources)
+    call.output.line()
+    _tell_counts(call, count(len(sources), "source"), wanting, "tidelock source list")
+    for one in [one for one in sources if one["state"] in TROUBLES][:TOLD_MAX]:
+        reason = shortened(printable(one["reason"]), STATUS_WIDTH_MAX)
+        call.output.line(f"{one['name']}: {one['state']}: {reason}", "bold red")
+
+
 def _show_sinks(call: Call, states: list[str]) -> None:
     if not states:
         return
@@ -207,7 +235,9 @@ def _show_scheduler(call: Call, document: Document) -> None:
     if holder is not None:
         since = f" since {seconds(holder['since'])}" if holder["since"] else ""
         call.output.line(f"{holder['owner']} refreshes and delivers on {branch}{since}")
-    elif document["sinks"] or any(one["schedule"] for one in document["stream_tables"]):
+    elif document["sinks"] or any(
+        one["schedule"] for one in (*document["stream_tables"], *document["sources"])
+    ):
         call.output.line(
             f"No process refreshes and delivers on {branch} by itself. Start one: tidelock run"
         )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelock import Lake
     from tidelock.deliver.reports import DeliveryReport
     from tidelock.derive.attempts.attempts import Attempt
+    from tidelock.ingest.reports import IngestReport
     from tidelock.store.leases.single_holder import Holder
 
 
@@ -37,16 +38,18 @@ def register(app: typer.Typer) -> None:
 
 def run(
     call: Call,
-    once: Annotated[bool, typer.Option("--once", help="Refresh what is due now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Do what is due now, and end.")] = False,
     branch: BranchOption = "main",
 ) -> None:
-    """Refresh stream tables and deliver to sinks as they become due, until SIGTERM or Ctrl-C.
+    """Read sources, refresh stream tables and deliver to sinks as they become due, until SIGTERM
+    or Ctrl-C.
 
-    Each refresh or delivery is one line, or one JSON object with --json; a terminal shows all
-    tables instead. One process at a time does this for a branch. Another one waits, and takes over
-    when the first one ends or dies. With --once a line tells also what is passed over because it is
-    suspended or backing off; it ends with exit code 9 when a table failed or was passed over so,
-    and 10 when a sink could not deliver.
+    Each refresh, delivery or batch of a source is one line, or one JSON object with --json; a
+    terminal shows all sources and tables instead. One process at a time does this for a branch.
+    Another one waits, and takes over when the first one ends or dies. With --once sources that are
+    due, live ones too, are read as far as they are by now, and a line tells also what is passed
+    over because it is suspended or backing off; it ends with exit code 9 when a table failed or was
+    passed over so, 10 when a sink could not deliver, and 11 when a source could not be read.
     """
     with call.open(write=True) as lake:
         if once:
@@ -57,9 +60,14 @@ def run(
 
 def _run_once(call: Call, lake: Lake, branch: str) -> None:
     from tidelock.cli.commands.sink import end_by as end_by_deliveries
+    from tidelock.cli.commands.source import end_by as end_by_sources
     from tidelock.cli.commands.stream.stream import end_by
 
     background = Background(lake)
+    rounds = background.run(lambda: lake.ingest_due(branch=branch, stop=background.stop))
+    for round_ in rounds:
+        if round_.action != "idle":
+            _tell_ingest(call, round_)
 
     def attempted(attempt: Attempt) -> None:
         if attempt.action != "none":
@@ -80,6 +88,7 @@ def _run_once(call: Call, lake: Lake, branch: str) -> None:
             _tell_delivery(call, report)
     end_by(found, background)
     end_by_deliveries(deliveries, background)
+    end_by_sources(rounds, background)
 
 
 def _run_on(call: Call, lake: Lake, branch: str) -> None:
@@ -106,7 +115,10 @@ def _run_on(call: Call, lake: Lake, branch: str) -> None:
         def look() -> None:
             nonlocal shown_at
             # What becomes of refreshes is told as it happens; the rest changes with a commit.
-            if drawn and (version := lake.snapshot(branch).version) != shown_at:
+            if not drawn:
+                return
+            view.follow_sources([one for one in lake.sources() if one.branch == branch])
+            if (version := lake.snapshot(branch).version) != shown_at:
                 view.follow(lake.stream_tables(branch=branch))
                 shown_at = version
 
@@ -117,7 +129,12 @@ def _run_on(call: Call, lake: Lake, branch: str) -> None:
             if not drawn:
                 _tell_delivery(call, report)
 
-        watcher = Watcher(view.begun, attempted, waiting, started, delivered)
+        def ingested(report: IngestReport) -> None:
+            view.ingested(report)
+            if not drawn:
+                _tell_ingest(call, report)
+
+        watcher = Watcher(view.begun, attempted, waiting, started, delivered, ingested)
         background.run(
             lambda: lake.serve_schedule(branch=branch, stop=background.stop, watcher=watcher), look
         )
@@ -145,6 +162,16 @@ def _tell_delivery(call: Call, report: DeliveryReport) -> None:
     done = ", ".join(filter(None, (report.action, sent, report.reason)))
     call.output.line(printable(f"{now}  {report.sink}  {done}"))
     sys.stdout.flush()
+
+
+def _tell_ingest(call: Call, report: IngestReport) -> None:
+    from tidelock.cli.show.sources import told
+
+    if call.json:
+        _tell(call, {"event": "ingest", **documents.of_ingest(report)}, "")
+    else:
+        call.output.line(told(report))
+        sys.stdout.flush()
 
 
 def _tell_waiting(call: Call, holder: Holder, branch: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidelock.cli import interrupts
 from tidelock.cli.background import Background
 from tidelock.cli.call import Call, command
-from tidelock.cli.options import BranchOption
+from tidelock.cli.options import BranchOption, NamedOptions, named_options
 from tidelock.cli.show import documents
 from tidelock.cli.show.cells import count
 from tidelock.errors import DeliveryError, InvalidOption
@@ -110,15 +110,7 @@ def add(
             "--hold", metavar="DURATION", help="How long what it has not delivered is kept for it."
         ),
     ] = "7d",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="An option of the kind. Secrets as env:NAME or file:PATH.",
-        ),
-    ] = None,
+    option: NamedOptions = None,
     branch: BranchOption = "main",
 ) -> None:
     """Attach a destination to a table. Nothing is sent before the first delivery.
@@ -138,7 +130,7 @@ def add(
             start=start,
             hold=hold,
             branch=branch,
-            **_options(option or []),
+            **named_options(option or []),
         )
     call.output.answer(
         documents.of_sink(made),
@@ -147,21 +139,6 @@ def add(
             "`tidelock run` by schedule."
         ),
     )
-
-
-def _options(given: list[str]) -> dict[str, Any]:
-    """NAME=VALUE, where NAME.KEY=VALUE makes one entry of an option that has several."""
-    options: dict[str, Any] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise InvalidOption(f"--option {one!r} is not of the form NAME=VALUE.", option=one)
-        outer, dot, inner = name.partition(".")
-        if dot:
-            options.setdefault(outer, {})[inner] = value
-        else:
-            options[name] = int(value) if value.isdigit() else value
-    return options
 
 
 def show_all(call: Call) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidelock.deliver.reports import DeliveryReport, ManifestReport, SinkStatus
     from tidelock.derive.attempts.attempts import Attempt
     from tidelock.derive.reports import Explanation, Freshness, GroupState, StreamTable
+    from tidelock.ingest.reports import IngestReport, SourceStatus
     from tidelock.model.history.commit import BranchRef, Commit, TableChange, TableState
     from tidelock.model.sinks import Trouble
     from tidelock.store.branches import Tag
@@ -192,6 +193,26 @@ def of_sink(status: SinkStatus) -> Document:
             {**_picked(one, "path watermark"), "trouble": _trouble(one.trouble)}
             for one in status.lagging
         ],
+    }
+
+
+def of_source(status: SourceStatus) -> Document:
+    names = (
+        "name id kind branch schedule state reason position newest lag_bytes lag_seconds "
+        "rows_per_second transactions_per_second commit committed reader retry_at notes options"
+    )
+    return {
+        **_picked(status, names),
+        "open": [_picked(one, "name rows size_bytes since") for one in status.open],
+        "tables": [_picked(one, "name table state reason rows expected") for one in status.tables],
+    }
+
+
+def of_ingest(report: IngestReport) -> Document:
+    names = "source action rows transactions commits position version reason seconds state retry_at"
+    return {
+        **_picked(report, names),
+        "tables": [_picked(one, "table puts removes") for one in report.tables],
     }
 
 

@@ -1,4 +1,4 @@
-"""Refreshes as people watch them: what runs, and what became of each table.
+"""Refreshes and sources as people watch them: what runs, and what became of each.
 
 Owns: the view on a terminal, and the words for one attempt. Told from several threads at once.
 """
@@ -14,15 +14,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelock.cli.show.cells import count, duration, moment, seconds, shortened
+from tidelock.cli.show.sources import live_row
 from tidelock.model.printable import printable
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
     from tidelock.cli.output import Output
     from tidelock.derive.attempts.attempts import Attempt
     from tidelock.derive.graph.groups import Unit
     from tidelock.derive.reports import StreamTable
+    from tidelock.ingest.reports import IngestReport, SourceStatus
 
 ROWS_SHOWN_MAX = 30
 STATUS_WIDTH_MAX = 40
@@ -61,6 +64,8 @@ class RefreshView:
         self._running: dict[str, _Run] = {}
         self._last: dict[str, Attempt] = {}
         self._tables: dict[str, StreamTable] = {}
+        self._sources: list[SourceStatus] = []
+        self._came: dict[str, tuple[float, IngestReport]] = {}
 
     def begun(self, unit: Unit) -> None:
         with self._lock:
@@ -77,6 +82,15 @@ class RefreshView:
         with self._lock:
             self._tables = {table.name: table for table in tables}
 
+    def ingested(self, report: IngestReport) -> None:
+        with self._lock:
+            self._came[report.source] = (time.monotonic(), report)
+
+    def follow_sources(self, sources: Sequence[SourceStatus]) -> None:
+        """Show these sources, as they stand."""
+        with self._lock:
+            self._sources = list(sources)
+
     @contextmanager
     def shown(self, output: Output) -> Iterator[bool]:
         """Draws the view on a terminal for as long as the block lasts; whether it does."""
@@ -90,7 +104,29 @@ class RefreshView:
         ):
             yield True
 
-    def _draw(self) -> Table:
+    def _draw(self) -> Group:
+        from rich.console import Group
+
+        with self._lock:
+            sources = list(self._sources)
+        drawn = [self._draw_sources(sources)] if sources else []
+        return Group(*drawn, self._draw_tables())
+
+    def _draw_sources(self, sources: Sequence[SourceStatus]) -> Table:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+        for name in ("source", "now", "last", "rows/s", "behind", "commit"):
+            table.add_column(name, justify="right" if name == "rows/s" else "left")
+        for one in sources[:ROWS_SHOWN_MAX]:
+            at, last = self._came.get(one.name, (0.0, None))
+            table.add_row(*live_row(one, last, time.monotonic() - at))
+        if len(sources) > ROWS_SHOWN_MAX:
+            table.add_row(f"… {len(sources) - ROWS_SHOWN_MAX} more")
+        return table
+
+    def _draw_tables(self) -> Table:
         from rich import box
         from rich.table import Table
 

@@ -36,6 +36,8 @@ class TableWork:
     """Columns that came before its rows."""
     collected: Collected = field(default_factory=Collected)
     spool: Spool | None = None
+    puts: int = 0
+    removes: int = 0
 
 
 class Incoming:
@@ -137,6 +139,8 @@ class Incoming:
         """Take changes; where there are many, those that came first go to storage."""
         work = self.work(table)
         work.collected.add(changes)
+        work.puts += changes.puts.num_rows
+        work.removes += changes.removes.num_rows
         self.rows += len(changes)
         self.size_bytes += changes.size_bytes
         if sum(one.collected.size_bytes for one in self.tables.values()) > self._spill_bytes:

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidelock.errors import Advice, InvalidOption
+from tidelock.ingest.intake.incoming import SPILL_BYTES
+from tidelock.model.arguments import check_count
 from tidelock.model.sources import SourceDefinition
 from tidelock.store.secrets import is_reference, resolve
 
-OPTIONS = frozenset({"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"})
+OPTIONS = frozenset(
+    {"dsn", "password", "tables", "slot", "publication", "columns", "work_memory"}
+    | {"fragment_bytes"}
+)
 WORK_MEMORY = "4MB"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
 
@@ -32,6 +37,7 @@ class Settings:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Types of columns that are mapped otherwise, by `schema.table.column`."""
     work_memory: str = WORK_MEMORY
+    fragment_bytes: int = SPILL_BYTES
 
 
 def read_settings(definition: SourceDefinition) -> Settings:
@@ -60,6 +66,7 @@ def read_settings(definition: SourceDefinition) -> Settings:
         not publication,
         dict(options.get("columns") or {}),
         options.get("work_memory") or WORK_MEMORY,
+        check_count(options.get("fragment_bytes", SPILL_BYTES), "fragment_bytes"),
     )
 
 

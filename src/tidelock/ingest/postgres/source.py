@@ -12,9 +12,8 @@ follow each other share a commit, so that it catches up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +25,14 @@ from tidelock.errors import BrokenInvariant, SourceStopped
 from tidelock.ingest.intake.changes import TableChanges
 from tidelock.ingest.intake.incoming import Incoming, removes_of
 from tidelock.ingest.ledger import Entry, entries_table
-from tidelock.ingest.postgres.assembly import Assembly, Ended, Run, Streamed, Whole
+from tidelock.ingest.postgres.assembly import (
+    WAITING_BYTES_MAX,
+    Assembly,
+    Ended,
+    Open,
+    Passed,
+    Run,
+)
 from tidelock.ingest.postgres.catalog import (
     PgTable,
     Server,
@@ -68,6 +74,7 @@ class PostgresSource(Source):
     def __init__(self, definition: SourceDefinition, settings: Settings) -> None:
         self._definition = definition
         self._settings = settings
+        self.fragment_bytes = settings.fragment_bytes
         self._replication: Replication | None = None
 
     @classmethod
@@ -343,6 +350,7 @@ class _CatchUp(Source):
         self._source = source
         self._until = until
         self._acknowledged = acknowledged
+        self.fragment_bytes = source.fragment_bytes
         self.unknown = unknown
 
     @classmethod
@@ -382,7 +390,8 @@ class Stream:
         self._desk = desk
         self._settings = source._settings
         self._followed = Followed(entries_of(desk), self._schema_of, self._types_of)
-        self._assembly = Assembly(desk.begin, self._take, self._empty)
+        waiting_bytes = min(WAITING_BYTES_MAX, self._settings.fragment_bytes // 4)
+        self._assembly = Assembly(self._move_on, waiting_bytes)
         position = read_lsn(desk.position)
         self._replication = Replication(self._settings, source.name, position, acknowledged)
         source._replication = self._replication
@@ -398,6 +407,7 @@ class Stream:
         while not self._desk.stopped():
             ended = self._ended()
             yield from self._together(ended)
+            self._assembly.move_on()
             if self._is_over():
                 return
             yield from self._moved(at_end=False)
@@ -421,82 +431,94 @@ class Stream:
 
     def _together(self, ended: list[Ended]) -> Iterator[Incoming]:
         """Transactions as they are published: one by one, or many small ones at once."""
-        crowded = sum(isinstance(one, Whole) for one in ended) > ALONE_MAX
-        group: list[Whole] = []
+        crowded = sum(map(_is_small, ended)) > ALONE_MAX
+        group: list[Open] = []
         for one in ended:
-            if isinstance(one, Whole):
+            if isinstance(one, Open) and _is_small(one):
                 group.append(one)
-                if not crowded:
-                    yield from self._whole(group)
-                    group = []
-                continue
-            yield from self._whole(group)
+                if crowded:
+                    continue
+            yield from self._small(group)
             group = []
-            if isinstance(one, Streamed):
-                yield from self._streamed(one)
-            else:
+            if isinstance(one, Passed):
                 self._passed = max(self._passed, one.position)
-        yield from self._whole(group)
+            elif not _is_small(one):
+                yield from self._large(one)
+        yield from self._small(group)
 
-    def _whole(self, group: Sequence[Whole]) -> Iterator[Incoming]:
+    def _small(self, group: Sequence[Open]) -> Iterator[Incoming]:
         if not group:
             return
         incoming = self._desk.begin()
         waiting: dict[int, Run] = {}
-        for whole in group:
-            assert whole.end is not None
-            end = whole.end.end_lsn
-            for step in whole.steps:
-                if isinstance(step, Truncate):
-                    self._flush(incoming, waiting)
-                    for oid in step.relations:
-                        relation = self._assembly.relation(oid)
-                        if relation is not None and not self._followed.has(relation, end):
-                            self._empty(incoming, relation, 0)
-                    continue
-                if self._followed.has(step.relation, end):
-                    continue
-                run = waiting.get(step.relation.oid)
-                if run is not None and run.relation is not step.relation:
-                    self._flush(incoming, waiting)
-                    run = None
-                if run is None:
-                    run = waiting[step.relation.oid] = Run(step.relation)
-                run.messages.extend(step.messages)
-        self._flush(incoming, waiting)
-        last = group[-1]
-        assert last.end is not None
-        told = {"xid": last.begin.xid, "lsn": show_lsn(last.end.commit_lsn)}
-        yield from self._finish(incoming, last.end.end_lsn, last.end.time, told, len(group))
+        for one in group:
+            self._collect(incoming, one, waiting, one.ended.end_lsn)
+        self._flush(incoming, waiting, streamed=False)
+        yield from self._finish(incoming, group[-1], len(group))
 
-    def _flush(self, incoming: Incoming, waiting: dict[int, Run]) -> None:
+    def _large(self, one: Open) -> Iterator[Incoming]:
+        self._move_on(one)
+        assert one.incoming is not None
+        # What it did to tables that have it already was decoded before that was known.
+        for entry in self._followed.entries:
+            if one.ended.end_lsn <= read_lsn(entry.since):
+                one.incoming.forget(entry.table)
+        yield from self._finish(one.incoming, one, 1)
+
+    def _move_on(self, one: Open) -> None:
+        """Decode what waits of a large transaction."""
+        if one.incoming is None:
+            one.incoming = self._desk.begin()
+            for part in one.undone:
+                one.incoming.undo(part)
+        waiting: dict[int, Run] = {}
+        self._collect(one.incoming, one, waiting, None)
+        self._flush(one.incoming, waiting, streamed=one.streamed)
+        one.steps, one.waiting_bytes = [], 0
+
+    def _collect(
+        self, incoming: Incoming, one: Open, waiting: dict[int, Run], end: int | None
+    ) -> None:
+        """Put the rows of a transaction together by relation. `end` is where it ended, if that is
+        known: tables that have it already are left out."""
+        for step in one.steps:
+            if isinstance(step, Truncate):
+                self._flush(incoming, waiting, streamed=one.streamed)
+                for oid in step.relations:
+                    relation = self._assembly.relation(oid, one)
+                    if relation is not None and not self._has(relation, end):
+                        self._empty(incoming, relation, step.xid)
+                continue
+            if self._has(step.relation, end):
+                continue
+            run = waiting.get(step.relation.oid)
+            if run is not None and run.relation is not step.relation:
+                self._flush(incoming, waiting, streamed=one.streamed)
+                run = None
+            if run is None:
+                run = waiting[step.relation.oid] = Run(step.relation)
+            run.messages.extend(step.messages)
+
+    def _has(self, relation: Relation, end: int | None) -> bool:
+        return end is not None and self._followed.has(relation, end)
+
+    def _flush(self, incoming: Incoming, waiting: dict[int, Run], *, streamed: bool) -> None:
         for run in waiting.values():
-            self._decode(incoming, run.relation, run.messages, streamed=False)
+            mapping = self._followed.mapping(run.relation, incoming)
+            if mapping is not None:
+                incoming.add(mapping.table, mapping.changes(run.messages, streamed=streamed))
         waiting.clear()
 
-    def _streamed(self, one: Streamed) -> Iterator[Incoming]:
-        assert one.end is not None
-        for entry in self._followed.entries:
-            if one.end.end_lsn <= read_lsn(entry.since):
-                one.incoming.forget(entry.table)
-        told = {"xid": one.xid, "lsn": show_lsn(one.end.commit_lsn), "streamed": True}
-        yield from self._finish(one.incoming, one.end.end_lsn, one.end.time, told, 1)
-
-    def _finish(
-        self,
-        incoming: Incoming,
-        end: int,
-        time_: datetime,
-        told: Mapping[str, Any],
-        transactions: int,
-    ) -> Iterator[Incoming]:
-        self._passed = max(self._passed, end)
+    def _finish(self, incoming: Incoming, last: Open, transactions: int) -> Iterator[Incoming]:
+        end = last.ended
+        self._passed = max(self._passed, end.end_lsn)
         if incoming.is_empty:
             incoming.drop()
             return
         incoming.transactions = transactions
         self._moved_at = time.monotonic()
-        yield incoming.finish(show_lsn(end), time=time_, properties=told)
+        told: dict[str, Any] = {"xid": last.xid, "lsn": show_lsn(end.commit_lsn)}
+        yield incoming.finish(show_lsn(end.end_lsn), time=end.time, properties=told)
 
     def _moved(self, *, at_end: bool) -> Iterator[Incoming]:
         """Move the position over what is none of ours, now and then."""
@@ -513,16 +535,6 @@ class Stream:
         return self._until is not None and self._passed >= self._until
 
     # Rows
-
-    def _take(self, incoming: Incoming, relation: Relation, messages: Sequence[bytes]) -> None:
-        self._decode(incoming, relation, messages, streamed=True)
-
-    def _decode(
-        self, incoming: Incoming, relation: Relation, messages: Sequence[bytes], *, streamed: bool
-    ) -> None:
-        mapping = self._followed.mapping(relation, incoming)
-        if mapping is not None:
-            incoming.add(mapping.table, mapping.changes(messages, streamed=streamed))
 
     def _empty(self, incoming: Incoming, relation: Relation, part: int) -> None:
         mapping = self._followed.mapping(relation, incoming)
@@ -551,3 +563,8 @@ class Stream:
             row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         assert row is not None
         return read_lsn(row[0])
+
+
+def _is_small(one: Ended) -> bool:
+    """Whether a transaction was sent whole, and nothing of it had to be decoded yet."""
+    return isinstance(one, Open) and not one.streamed and one.incoming is None

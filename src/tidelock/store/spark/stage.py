@@ -36,6 +36,7 @@ from tidelock.store.operations.operations import (
 from tidelock.store.operations.upserts import split_of
 from tidelock.store.rows.refusals import OFFENDERS_MAX
 from tidelock.store.spark.assignment import stored_columns
+from tidelock.store.spark.row_hashes import Digest
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, FrameSource, scan_frame
 from tidelock.store.spark.sessions import could_not, engine_errors
 from tidelock.store.spark.write import (
@@ -60,7 +61,22 @@ DRIVER_KEYS_MAX = 100_000
 
 def append_frame(view: Table, staged: StagedTable, frame: DataFrame) -> int:
     """Stage the rows of a frame; returns how many."""
-    fragments = _write(view, staged, frame)
+    return _append(view, staged, _write(view, staged, frame))
+
+
+def stage_batch(view: Table, staged: StagedTable, frame: DataFrame, *, upsert: bool) -> Digest:
+    """Stage the rows of a frame, by key or as new ones; returns what tells them from others."""
+    target = replace(frame_target(view), defaults=staged.defaults, hashed=True)
+    written = write_frame(frame, target)
+    fragments = _fragments(view.files, view.state.id, written)
+    if upsert:
+        _upsert(view, staged, fragments)
+    else:
+        _append(view, staged, fragments)
+    return Digest(_rows(fragments), sum(one.hashes for one in written))
+
+
+def _append(view: Table, staged: StagedTable, fragments: list[FragmentMetadata]) -> int:
     if not fragments:
         return 0
     if not staged.schema.key:
@@ -87,7 +103,10 @@ def _rows(fragments: Sequence[FragmentMetadata]) -> int:
 
 
 def upsert_frame(view: Table, staged: StagedTable, frame: DataFrame) -> None:
-    fragments = _write(view, staged, frame)
+    _upsert(view, staged, _write(view, staged, frame))
+
+
+def _upsert(view: Table, staged: StagedTable, fragments: list[FragmentMetadata]) -> None:
     if fragments:
         _Source.of(view, staged.target, fragments).refuse_duplicates()
         staged.add(FrameUpsert(fragments, view.engine))

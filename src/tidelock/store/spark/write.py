@@ -34,6 +34,7 @@ from tidelock.model.time.zones import UTC, ZONE_SETTING
 from tidelock.store.rows.batch_stream import BatchStream
 from tidelock.store.rows.defaults import NO_DEFAULTS, Defaults
 from tidelock.store.rows.inputs import read_input
+from tidelock.store.spark.row_hashes import ROW_HASH, hash_sql
 from tidelock.store.spark.scan import ROW_ADDRESS, ROW_ID, spark_schema, tasks_for
 from tidelock.store.spark.sessions import could_not, engine_errors
 from tidelock.store.tables.damage import is_of_the_store, unavailable
@@ -54,6 +55,7 @@ _OUTCOME = pa.schema(
         pa.field("fragment", pa.string()),
         pa.field("rows", pa.int64()),
         pa.field("addresses", pa.binary()),
+        pa.field("hashes", pa.int64()),
         pa.field("error", pa.binary()),
     ]
 )
@@ -73,6 +75,8 @@ class FrameTarget:
     """The time zone of the frame's session, in which times without a zone are read."""
     defaults: Defaults = NO_DEFAULTS
     """What rows get that do not name a column."""
+    hashed: bool = False
+    """Whether the hashes of the rows are summed up on the way (row_hashes.py)."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class WrittenFragment:
     json: str
     rows: int
     replaces: bytes = b""
+    hashes: int = 0
+    """The sum of the hashes of the rows of its part; the first fragment of a part tells it."""
 
     @property
     def metadata(self) -> FragmentMetadata:
@@ -101,6 +107,8 @@ def write_frame(
     with _errors(frame, target):
         _check_columns(_arrow_schema(frame), target)
         target = replace(target, zone=frame.sparkSession.conf.get(ZONE_SETTING) or UTC)
+        if target.hashed:
+            frame = frame.selectExpr("*", f"{hash_sql(frame)} AS {ROW_HASH}")
         return _run(frame, partial(write_part, target=target, rows_per_file=rows_per_file))
 
 
@@ -145,7 +153,7 @@ def _run(frame: DataFrame, write: Any) -> list[WrittenFragment]:
     for failure in outcome.column("error").drop_null().to_pylist():
         raise pickle.loads(failure)
     return [
-        WrittenFragment(row["fragment"], row["rows"], row["addresses"] or b"")
+        WrittenFragment(row["fragment"], row["rows"], row["addresses"] or b"", row["hashes"])
         for row in outcome.to_pylist()
     ]
 
@@ -154,13 +162,24 @@ def write_part(
     batches: Iterator[pa.RecordBatch], *, target: FrameTarget, rows_per_file: int
 ) -> Iterator[pa.RecordBatch]:
     """On an executor: write one part of a frame."""
+    hashes = 0
+
+    def without_hashes() -> Iterator[pa.RecordBatch]:
+        nonlocal hashes
+        for batch in batches:
+            # It goes around at 64 bits, as the sum that it is compared with does.
+            hashes += int(batch.column(ROW_HASH).to_numpy().sum())
+            yield batch.drop_columns([ROW_HASH])
+
     try:
-        written = write_batches(batches, target, rows_per_file)
+        rows = without_hashes() if target.hashed else batches
+        written = write_batches(rows, target, rows_per_file)
     except TidelockError as error:
         yield _outcome(error=pickle.dumps(error))
         return
     for fragment in written:
-        yield _outcome(json.dumps(fragment.to_json()), fragment.physical_rows)
+        yield _outcome(json.dumps(fragment.to_json()), fragment.physical_rows, hashes=_ring(hashes))
+        hashes = 0
 
 
 def rewrite_part(
@@ -233,6 +252,18 @@ def _outcome(
     rows: int = 0,
     addresses: bytes | None = None,
     error: bytes | None = None,
+    hashes: int = 0,
 ) -> pa.RecordBatch:
-    row = {"fragment": fragment, "rows": rows, "addresses": addresses, "error": error}
+    row = {
+        "fragment": fragment,
+        "rows": rows,
+        "addresses": addresses,
+        "hashes": hashes,
+        "error": error,
+    }
     return pa.RecordBatch.from_pylist([row], schema=_OUTCOME)
+
+
+def _ring(number: int) -> int:
+    """A number as one of 64 bits with a sign, to which it is equal modulo 2^64."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -26,7 +26,7 @@ from tidelock.errors import (
 )
 from tidelock.ingest.landing import discovery
 from tidelock.ingest.ledger import Ledger
-from tidelock.ingest.reader import SourceReader
+from tidelock.ingest.protocol import Source
 
 DDL = "id BIGINT, v STRING"
 LONG_AGO = time.time_ns() - 3600 * 10**9
@@ -287,7 +287,7 @@ def test_what_can_be_no_column_stops_the_source(lake: Lake, landing: Path, name:
 def test_a_large_file_is_written_in_fragments_and_is_a_commit_of_its_own(
     lake: Lake, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SourceReader, "spill_bytes", 1000)
+    monkeypatch.setattr(Source, "fragment_bytes", 1000)
     put(landing, "a.json", {"id": -1})
     put(landing, "b.json", *({"id": n, "v": "x" * 200} for n in range(60_000)))
     follow(lake, landing, bytes_per_commit=1_000_000, on_error="quarantine", evolve=True)
@@ -336,7 +336,7 @@ def test_a_folder_that_is_not_there_is_said_and_is_found_again(lake: Lake, landi
     landing.rename(landing.with_name("away"))
     with pytest.raises(SourceUnavailable, match="there is no such folder"):
         lake.ingest("events")
-    assert lake.source_status("events").state == "failed"
+    assert lake.source_status("events").state == "unreachable"
     landing.with_name("away").rename(landing)
     put(landing, "a.json", {"id": 1})
     assert lake.ingest("events").rows == 1

@@ -1,4 +1,4 @@
-"""The post of a branch's scheduler: who refreshes and delivers what is due on it."""
+"""The post of a branch's scheduler: who reads sources, refreshes and delivers what is due on it."""
 
 from __future__ import annotations
 

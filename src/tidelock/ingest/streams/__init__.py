@@ -1,0 +1,1 @@
+"""Spark streams into the lake: each micro-batch is one commit."""
