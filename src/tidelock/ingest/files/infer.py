@@ -23,8 +23,8 @@ from tidelock.ingest.files.inference import Shape, fields_of, join_fields, shape
 from tidelock.ingest.files.jsonl import read_blocks
 from tidelock.ingest.files.row_file import RowFile, unreadable
 from tidelock.ingest.files.text import NotUtf8, Utf8Stream
-from tidelock.model.ddl import to_ddl
 from tidelock.model.names import fold
+from tidelock.model.schema.column_ddl import to_ddl
 from tidelock.model.schema.schema import Column, TableSchema
 from tidelock.model.types import normal_type
 
