@@ -45,8 +45,8 @@ SUITES = {
     "sinks": sinks.CLAIMS,
     "idling": idling.CLAIMS,
     "startup": startup.CLAIMS,
-    "write_streams": write_streams.CLAIMS,
     "landing": landing.CLAIMS,
+    "write_streams": write_streams.CLAIMS,
     "streams": [*streams.CLAIMS, *stream_costs.CLAIMS, *pipelines.CLAIMS, *tpch.CLAIMS],
 }
 

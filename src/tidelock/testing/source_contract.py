@@ -32,7 +32,6 @@ from typing import Any
 
 import tidelock
 from tidelock.errors import SourceMoved, StoreUnavailable
-from tidelock.ingest.intake.incoming import SPILL_BYTES
 from tidelock.ingest.kinds import open_source
 from tidelock.ingest.protocol import Source
 from tidelock.ingest.reader import SourceReader
@@ -171,12 +170,12 @@ class SourceContract:
 
     def test_rows_that_go_to_storage_as_they_come_arrive_once(self) -> None:
         with self._story() as story:
-            Source.fragment_bytes = 1
+            before, Source.fragment_bytes = Source.fragment_bytes, 1
             try:
                 story.put(range(8))
                 story.ingest()
             finally:
-                Source.fragment_bytes = SPILL_BYTES
+                Source.fragment_bytes = before
             story.check()
 
     def test_a_source_that_was_dropped_can_be_made_again(self) -> None:

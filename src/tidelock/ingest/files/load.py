@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from tidelock.errors import Advice, InputError, InvalidOption, TableNotFound, WrongType
 from tidelock.ingest.files.infer import InferredSchema, infer_schema
-from tidelock.ingest.files.loaded import Loaded, full_mark, refuse_stdin
 from tidelock.ingest.files.new_columns import new_columns
 from tidelock.ingest.files.parquet import kept_stdin
 from tidelock.ingest.files.quarantine import (
@@ -96,19 +95,23 @@ class Load:
                 wanted = replace(self, files=tuple(_kept(file, stack) for file in self.files))
             told = wanted._create(transaction)
             loaded = None
+            marks: list[tuple[RowFile, str]] = []
             if self.only_new:
+                # What it looks files up with takes long to import.
+                from tidelock.ingest.files.loaded import Loaded, full_mark, refuse_stdin
+
                 refuse_stdin(self.files)
                 loaded = Loaded(self.table, transaction)
                 new = loaded.unloaded(self.files, again=self.mode == "upsert")
                 if not new:
                     return Staged(0, known=len(self.files))
                 wanted = replace(wanted, files=new)
+                # Before they are read: what changes while it is read is another state.
+                marks = [(file, full_mark(file)) for file in new]
             if self.evolve:
                 table = transaction.table(self.table)
                 for column in new_columns(wanted.files, table.schema, table.name):
                     transaction.alter_table(self.table, AddColumn(column))
-            # Before they are read: what changes while it is read is another state.
-            marks = [(file, full_mark(file)) for file in wanted.files] if loaded else []
             try:
                 staged = wanted._stage_rows(transaction, progress)
             except InputError as error:

@@ -70,8 +70,6 @@ class Memory:
     """Since when files that are not ready are as they are, by the clock of this process."""
     sure: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Files in doubt, with mark and checksum, that were found to be what was taken."""
-    told: str = ""
-    """What was told last of the source."""
 
     def first_seen(self, name: str, mark: str, moment: float) -> float:
         return self.seen.setdefault((name, mark), moment)

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from tidelock.errors import Advice, InvalidOption, SourceError, SourceStopped
+from tidelock.errors import Advice, InvalidOption, SourceStopped
 from tidelock.ingest.files.infer import infer_schema
 from tidelock.ingest.files.marks import checksum_of
 from tidelock.ingest.files.quarantine import QUARANTINE, refuse_other
@@ -48,7 +48,6 @@ from tidelock.store.rows.defaults import Defaults
 
 SAMPLE_FILES = 100
 SAMPLE_BYTES = 16 * 1024 * 1024
-TELL_SECONDS = 1.0
 NAMED_MAX = 3
 
 
@@ -58,7 +57,6 @@ class FilesSource(Source):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._place: Place = open_place(settings.pattern, settings.storage_options)
-        self._told_at = 0.0
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,21 +134,12 @@ class FilesSource(Source):
     # A round
 
     def poll(self, desk: Desk) -> Iterator[Incoming]:
-        try:
-            yield from self._round(desk)
-        except SourceError as error:
-            state = "stopped" if isinstance(error, SourceStopped) else "failed"
-            self._memory(desk).told = state
-            desk.tell(Reading(state, error.told("shell")))
-            raise
-
-    def _round(self, desk: Desk) -> Iterator[Incoming]:
         settings = self._settings
         memory = self._memory(desk)
         after = Position.parse(desk.position).last if settings.names == "ascending" else ""
         found = discover(self._place, desk.ledger, memory, settings.settle_seconds, after)
         if found.is_nothing:
-            self._tell(desk, memory, found, 0, ())
+            self._tell(desk, found, 0, ())
             return
         files = in_order(self._wanted(found, memory), settings.order)
         if settings.names == "ascending":
@@ -161,14 +150,14 @@ class FilesSource(Source):
         for cut in cuts:
             assert defaults is not None
             some = listed_files(files, cut)
-            self._tell(desk, memory, found, left, some)
+            self._tell(desk, found, left, some)
             incoming, whole = self._take(desk, some, defaults)
             if incoming is not None:
                 yield incoming
             left -= sum(file.size for file in some)
             if desk.stopped() or not whole:
                 return
-        self._tell(desk, memory, found, left, ())
+        self._tell(desk, found, left, ())
 
     def _memory(self, desk: Desk) -> Memory:
         return memory_of(desk.store.location.uri, desk.definition.id)
@@ -264,25 +253,18 @@ class FilesSource(Source):
         finally:
             transaction.rollback()
 
-    def _tell(
-        self, desk: Desk, memory: Memory, found: Found, left: int, files: Sequence[ListedFile]
-    ) -> None:
-        """Tell how far the round is, now and then; and once that there is nothing left."""
+    def _tell(self, desk: Desk, found: Found, left: int, files: Sequence[ListedFile]) -> None:
+        """Tell how far the round is."""
         notes = [f"{found.listed:,} files listed"]
         if found.unready.num_rows:
             notes.append(f"{found.unready.num_rows:,} not settled yet")
         if found.changed.num_rows:
             notes.append(f"{found.changed.num_rows:,} changed after they were taken")
-        state = "reading" if files else "idle"
-        told = f"{state} {desk.position} {notes[1:]}"
-        if memory.told == told or (files and time.monotonic() - self._told_at < TELL_SECONDS):
-            return
-        self._told_at, memory.told = time.monotonic(), told
         oldest = min((file.modified for file in files), default=None)
         table = self._settings.table
         desk.tell(
             Reading(
-                state,
+                "reading",
                 position=desk.position,
                 lag_bytes=left,
                 lag_seconds=None if oldest is None else max(0.0, time.time() - oldest / 1e9),

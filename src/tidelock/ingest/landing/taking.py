@@ -25,7 +25,7 @@ from tidelock.ingest.landing.entries import Taken
 from tidelock.ingest.landing.places import ListedFile, Moved, Place
 from tidelock.ingest.landing.settings import Settings
 from tidelock.model.schema.alterations import AddColumn
-from tidelock.model.schema.schema import Column
+from tidelock.model.schema.schema import Column, table_schema
 from tidelock.store.rows.defaults import Defaults
 
 BAD_TOGETHER = 1000
@@ -129,9 +129,14 @@ class Taking:
 
     def _add_columns(self, file: RowFile) -> None:
         called, schema = self._incoming.table(self._settings.table)
-        for column in columns_of(file):
-            if schema.find(column.name) is None:
-                self._incoming.alter(called, AddColumn(Column(column.name, column.type)))
+        new = [Column(c.name, c.type) for c in columns_of(file) if schema.find(c.name) is None]
+        try:
+            columns = table_schema(new).columns
+        except InputError as error:
+            told = type(error)(f"{file.shown}: {error.message}", error.advice, **error.evidence)
+            raise self._stop(told, file) from error
+        for column in columns:
+            self._incoming.alter(called, AddColumn(column))
 
     def _undo(self, rows: int) -> None:
         """Nothing of the part is taken; what follows is another part."""

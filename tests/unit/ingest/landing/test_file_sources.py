@@ -276,6 +276,14 @@ def test_columns_that_come_are_refused_by_name_or_added(lake: Lake, landing: Pat
     assert lake.table("events").to_arrow().column_names == ["id", "v", "n", "m"]
 
 
+@pytest.mark.parametrize("name", ["_rowid", "__tidelock_x", "a.b", ""])
+def test_what_can_be_no_column_stops_the_source(lake: Lake, landing: Path, name: str) -> None:
+    put(landing, "a.json", {"id": 1, name: 1})
+    follow(lake, landing, evolve=True)
+    with pytest.raises(SourceStopped, match=r"a\.json: .*column"):
+        lake.ingest("events")
+
+
 def test_a_large_file_is_written_in_fragments_and_is_a_commit_of_its_own(
     lake: Lake, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
