@@ -116,7 +116,7 @@ def rounds(lake: Lake, what: str, *, with_listing: bool) -> Iterator[Claim]:
         )
         if not anew and not with_listing:
             yield Claim(
-                f"a round over {MANY:,} known files in {what} in which nothing has changed, against "
+                f"a round over {MANY:,} known files in {what} in which nothing changed, against "
                 "the listing alone",
                 total[0] / listing[0],
                 1.2,
