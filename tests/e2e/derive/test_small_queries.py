@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from weakref import ref
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from tests.support.streams import check
 import tidelock
 from tidelock.derive.plan.state_columns import COUNT
 from tidelock.derive.refresh.delta import delta, sums
-from tidelock.derive.spark.engine_query import SMALL_ROWS, EngineQuery, asking
+from tidelock.derive.spark.engine_query import SMALL_ROWS, EngineQuery, _ask, asking
 from tidelock.errors import QueryFailed
 from tidelock.run.engine.session import Engine
 from tidelock.run.lake import Lake
@@ -222,3 +223,17 @@ def test_a_sum_that_does_not_fit_fails_and_changes_nothing(lake: Lake) -> None:
     assert attempt.action == "failed"
     assert "overflow" in attempt.reason.lower()
     assert lake.snapshot().table("totals").to_arrow().to_pylist() == [{"g": 1, "sx": 2**62}]
+
+
+def test_questions_that_are_alike_leave_each_other_alone(engine: Engine) -> None:
+    small = engine.small()
+    assert small is not None
+    rows = pa.table({"name": ["cc"], "n": pa.array([None], pa.int32())})
+    tables = [rows, rows.slice(0, 0)]
+    plain = "SELECT l.name AS a, r.n AS b FROM r0 l LEFT JOIN r1 r ON l.name = r.name"
+    literal = (
+        "SELECT l.name AS a, r.c AS b FROM r0 l "
+        "LEFT JOIN (SELECT name, n, 3 AS c FROM r1) r ON l.name = r.name"
+    )
+    answers = _ask(ref(small), [(plain, tables), (literal, tables)])
+    assert [one.to_pylist() for one in answers] == [[{"a": "cc", "b": None}]] * 2

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelock.errors import EngineUnavailable, JavaMissing
 from tidelock.run.engine.jvm_remains import forget_dead_jvm
+from tidelock.run.engine.rules import EXCLUDED_RULES, without_wrong_rules
 from tidelock.store.spark.sessions import why_gone
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ def local_settings(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # With a limit in bytes Spark asks for the size of a batch after every row, which takes
         # longer than to write the row. Without it, a batch has to be of few rows.
+        EXCLUDED_RULES: without_wrong_rules(""),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
         "spark.python.worker.reuse": "true",

@@ -30,6 +30,7 @@ from tidelock.errors import Advice, EngineError, EngineUnavailable, InvalidOptio
 from tidelock.model.time.zones import UTC, ZONE_SETTING
 from tidelock.run.engine import jvm
 from tidelock.run.engine.connect import connect, leave, place_of
+from tidelock.run.engine.rules import EXCLUDED_RULES, without_wrong_rules
 from tidelock.store.spark.sessions import (
     Speaker,
     could_not,
@@ -303,7 +304,8 @@ class Engine:
             small = session.newSession()
             introduce(small, speaker_of(session))
             known = small.conf.getAll
-            for key, value in {**found, **SMALL_CONF}.items():
+            rules = {EXCLUDED_RULES: without_wrong_rules(found.get(EXCLUDED_RULES, ""))}
+            for key, value in {**found, **SMALL_CONF, **rules}.items():
                 if known.get(key) != value and small.conf.isModifiable(key):
                     small.conf.set(key, value)
             if self._session is session:
