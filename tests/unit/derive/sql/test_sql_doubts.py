@@ -17,7 +17,7 @@ DOUBTFUL = [
     "SELECT id FROM customers WHERE id = = 1",
     "SELECT id, grouping__id AS g, count(*) AS n FROM customers GROUP BY id GROUPING SETS ((id))",
     "SELECT * EXCEPT (s.f) FROM customers",
-    "VALUES (1) UNION ALL TABLE customers",
+    "SELECT id FROM customers UNION ALL (FROM customers)",
     "SELECT id, sum(id) OVER w AS s FROM customers WINDOW w AS v, v AS (PARTITION BY id)",
     "SELECT id FROM customers GROUP BY id HAVING EXISTS (SELECT 1 FROM orders WHERE sum(id) > 0)",
 ]
