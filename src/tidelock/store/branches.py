@@ -160,7 +160,8 @@ class Branches:
                 logger.warning("%s", error.message)
                 return info, None
 
-        return self._together.map(read, entries(self._objects, layout.BRANCHES, depth=2))
+        infos = entries(self._objects, layout.BRANCHES, depth=2)
+        return self._together.map(read, [one for one in infos if number_of(one.key) is not None])
 
     def create(self, name: str, origin: BranchRef, version: int, actor: str) -> BranchRef:
         name = check_name(name, "branch")

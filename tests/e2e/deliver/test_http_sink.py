@@ -31,6 +31,7 @@ from tidelock import Lake
 from tidelock.deliver.destinations.http import destination as http
 from tidelock.deliver.destinations.http import retry_after
 from tidelock.errors import DestinationFailed
+from tidelock.model.time.durations import show_moment
 
 SECRET = "hunter2-hunter2"
 
@@ -316,6 +317,8 @@ def test_a_time_that_the_destination_named_is_waited_for_also_when_asked_by_hand
     assert len(receiver.requests) == 2
     status = lake.sink_status("hook")
     assert status.retry_at is not None
+    # As every command writes it.
+    assert report.reason.startswith(f"it is tried again at {show_moment(status.retry_at)}: ")
     wait = status.retry_at - dt.datetime.now(dt.UTC)
     assert dt.timedelta(hours=23) < wait <= dt.timedelta(hours=24)
 

@@ -107,6 +107,17 @@ ANSWERS = [
     "SELECT a, (SELECT max(b) FROM cd WHERE cd.a = ab.a HAVING count(*) > 1) AS m FROM ab",
     "SELECT a, EXISTS (SELECT 1 FROM cd HAVING count(*) > 3) AS x FROM ab",
 ]
+# Subqueries in the condition of a join that read the other side than it asks, and TABLE.
+SIDES = [
+    "SELECT ab.a, cd.b FROM ab LEFT JOIN cd ON ab.a = cd.a "
+    "AND NOT EXISTS (SELECT 1 FROM three WHERE three.a = ab.b)",
+    "SELECT ab.a, cd.b FROM ab FULL JOIN cd ON ab.a = cd.a "
+    "AND NOT EXISTS (SELECT 1 FROM two WHERE two.a = cd.b)",
+    "SELECT ab.a FROM ab LEFT ANTI JOIN cd ON ab.a = cd.a "
+    "AND EXISTS (SELECT 1 FROM three WHERE three.a = ab.b)",
+    "TABLE ab UNION (TABLE cd)",
+    "WITH w AS (TABLE ab) SELECT w.a, x.b FROM w JOIN (TABLE cd) x ON w.a = x.a",
+]
 NAMES = [
     "SELECT all, l FROM names",
     "SELECT count(all) AS n, count(distinct) AS m FROM names",
@@ -201,8 +212,8 @@ def walk_through(lake: Lake, action: str) -> None:
 
 @pytest.mark.parametrize(
     "queries",
-    [JOINS, SUBQUERIES, ANSWERS, NAMES, BINDING, GROUPINGS],
-    ids=["joins", "subqueries", "answers", "names", "binding", "groupings"],
+    [JOINS, SUBQUERIES, ANSWERS, SIDES, NAMES, BINDING, GROUPINGS],
+    ids=["joins", "subqueries", "answers", "sides", "names", "binding", "groupings"],
 )
 def test_views_over_filled_tables_are_kept_by_delta(lake: Lake, queries: list[str]) -> None:
     for number, query in enumerate(queries):

@@ -20,6 +20,7 @@ from datetime import datetime
 
 from tidelock.errors import SinkBusy, StoreError
 from tidelock.model.sinks import SinkDefinition
+from tidelock.model.time.durations import show_moment
 from tidelock.store.leases.single_holder import Post
 from tidelock.store.objects.protocol import ObjectInfo
 from tidelock.store.store import Store
@@ -101,4 +102,4 @@ def on_duty(
 
 
 def _moment(before: str, moment: datetime | None) -> str:
-    return "" if moment is None else f"{before}{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if moment is None else before + show_moment(moment)

@@ -23,7 +23,7 @@ from tidelock.derive.algebra.operators import (
 )
 from tidelock.derive.sql.columns import check_local, check_scalar, named
 from tidelock.derive.sql.scopes import Cte, Ctes, Planning, Relation, Scope, Visible, translate
-from tidelock.errors import InvalidExpression, TableNotFound
+from tidelock.errors import ColumnNotFound, InvalidExpression, TableNotFound
 from tidelock.model.names import fold, suggest
 from tidelock.model.sql.functions import GENERATORS
 from tidelock.model.sql.predicates import conjuncts, has_query
@@ -279,6 +279,10 @@ def _asked_after(
     return planning.keep_rows(planning, joined, [*of_rows, *answers], ctes, outer)
 
 
+_PARTNERS = {"left": "right", "semi": "right", "anti": "right", "right": "left"}
+"""The side of an outer join whose rows only count as partners; a full join has none."""
+
+
 def _asked_before(
     planning: Planning,
     join: exp.Join,
@@ -291,31 +295,26 @@ def _asked_before(
     """The sides of an outer join, with conditions that hold subqueries asked of one side alone: of
     the side whose rows only count as partners, rows that do not fulfil them count for nothing; of
     the other, the answers are conditions of the join, which come last."""
-    partner = {"left": right, "semi": right, "anti": right, "right": left}.get(kind)
-    there = set() if partner is None else set(partner.operator.output)
-    kept: list[exp.Expr] = []
+    sides = {"left": left, "right": right}
+    partner = _PARTNERS.get(kind)
     answered: list[exp.Expr] = []
-    # A name inside of a subquery that this side does not have is not looked for further out: the
-    # other side comes first, and there it cannot be asked for.
     for one in conditions:
-        reads = set(columns_of(one))
-        if partner is not None and reads <= there:
-            kept.append(one)
-        elif kind == "semi" and reads <= set(left.operator.output):
-            left = planning.keep_rows(planning, left, [one], ctes, None)
-        elif reads <= set(left.operator.output):
-            left, answers = planning.answer(planning, left, [one], ctes, None)
-            answered += answers
-        elif reads <= set(right.operator.output):
-            right, answers = planning.answer(planning, right, [one], ctes, None)
-            answered += answers
+        for side in sorted(sides, key=lambda name: name != partner):
+            if not set(columns_of(one)) <= set(sides[side].operator.output):
+                continue
+            try:
+                if side == partner or kind == "semi":
+                    sides[side] = planning.keep_rows(planning, sides[side], [one], ctes, None)
+                else:
+                    sides[side], told = planning.answer(planning, sides[side], [one], ctes, None)
+                    answered += told
+            except ColumnNotFound:
+                # The subquery reads the other side, or both.
+                continue
+            break
         else:
             planning.refuse(join, "a subquery in the condition of a join is not kept by delta")
-    if kept and kind == "right":
-        left = planning.keep_rows(planning, left, kept, ctes, None)
-    elif kept:
-        right = planning.keep_rows(planning, right, kept, ctes, None)
-    return left, right, answered
+    return sides["left"], sides["right"], answered
 
 
 def _split(

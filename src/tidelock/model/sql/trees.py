@@ -36,7 +36,7 @@ def read_query(query: QueryText) -> exp.Expr:
                 "query.",
             )
     try:
-        trees = _EXACT.parser().parse(_with_names(tokens), query.text)
+        trees = _EXACT.parser().parse(_with_selects(_with_names(tokens)), query.text)
     except ParseError as error:
         raise _unreadable(query, error) from None
     tree = trees[0] if len(trees) == 1 else None
@@ -127,6 +127,42 @@ def _with_names(tokens: list[Token]) -> list[Token]:
                 TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end
             )
     return named
+
+
+_SET_OPERATIONS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+
+
+def _with_selects(tokens: list[Token]) -> list[Token]:
+    """TABLE t, where a query begins, as the SELECT * FROM t that it is short for."""
+    written: list[Token] = []
+    for position, token in enumerate(tokens):
+        if not _is_table_query(tokens, position):
+            written.append(token)
+            continue
+        for kind, text in (
+            (TokenType.SELECT, "SELECT"),
+            (TokenType.STAR, "*"),
+            (TokenType.FROM, "FROM"),
+        ):
+            written.append(Token(kind, text, token.line, token.col, token.start, token.end))
+    return written
+
+
+def _is_table_query(tokens: list[Token], position: int) -> bool:
+    kinds = [one.token_type for one in tokens[max(0, position - 2) : position + 2]]
+    if tokens[position].token_type is not TokenType.TABLE or kinds[-1] not in _NAMES:
+        return False
+    before = kinds[:-2]
+    match before:
+        case []:
+            return True
+        case [*earlier, TokenType.L_PAREN]:
+            # Not what is given to a function: there it is a column.
+            return not earlier or earlier[0] not in (*_NAMES, TokenType.STRUCT)
+        case [kind, quantifier] if quantifier in _QUANTIFIERS:
+            return kind in _SET_OPERATIONS
+    return before[-1] in (*_SET_OPERATIONS, TokenType.R_PAREN)
 
 
 def _name_fields(tree: exp.Expr) -> None:

@@ -154,10 +154,15 @@ class StagedTables:
         """
         try:
             _ = staged.latest()
-        except CorruptObject:
+        except CorruptObject as error:
             schema = surviving_schema(self._files, staged.state)
             if schema is None:
-                raise
+                raise CorruptObject(
+                    f"Nothing is left of table {staged.name!r} that tells its columns, so that it "
+                    "cannot be overwritten. Restore its files from a copy, or drop it and create "
+                    "it again: one transaction can do both.",
+                    **error.evidence,
+                ) from error
             self.drop(staged)
             return self._create(staged.name, schema, None)
         return staged

@@ -17,7 +17,7 @@ DOUBTFUL = [
     "SELECT id FROM customers WHERE id = = 1",
     "SELECT id, grouping__id AS g, count(*) AS n FROM customers GROUP BY id GROUPING SETS ((id))",
     "SELECT * EXCEPT (s.f) FROM customers",
-    "VALUES (1) UNION ALL TABLE customers",
+    "SELECT id FROM customers UNION ALL (FROM customers)",
     "SELECT id, sum(id) OVER w AS s FROM customers WINDOW w AS v, v AS (PARTITION BY id)",
     "SELECT id FROM customers GROUP BY id HAVING EXISTS (SELECT 1 FROM orders WHERE sum(id) > 0)",
 ]
@@ -107,6 +107,12 @@ def test_count_of_several_columns_counts_rows_in_which_none_is_null() -> None:
         "AND c.country IN (SELECT kind FROM events)",
         "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.id "
         "AND NOT EXISTS (SELECT 1 FROM events e WHERE e.kind = c.country)",
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.id "
+        "AND NOT EXISTS (SELECT 1 FROM events e WHERE e.kind = o.id)",
+        "SELECT o.id FROM orders o FULL JOIN customers c ON o.customer = c.id "
+        "AND EXISTS (SELECT 1 FROM events WHERE kind = country)",
+        "SELECT o.id FROM orders o LEFT ANTI JOIN customers c ON o.customer = c.id "
+        "AND EXISTS (SELECT 1 FROM events WHERE kind = o.day)",
         "SELECT id FROM orders WHERE (customer, amount) NOT IN (SELECT id, id FROM customers)",
         "SELECT id FROM orders o WHERE customer NOT IN "
         "(SELECT value FROM events e WHERE e.value > o.customer)",
@@ -116,6 +122,18 @@ def test_count_of_several_columns_counts_rows_in_which_none_is_null() -> None:
 )
 def test_subqueries_that_are_kept_by_delta(query: str) -> None:
     assert read(query).obstacles == ()
+
+
+def test_a_subquery_in_an_outer_join_that_reads_both_sides_is_not_kept_by_delta() -> None:
+    query = (
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.id "
+        "AND EXISTS (SELECT 1 FROM events e WHERE e.kind = c.country AND e.value = o.id)"
+    )
+    view = read_view(query, SCHEMAS)
+    assert view.doubt is None
+    assert [one.reason for one in view.obstacles] == [
+        "a subquery in the condition of a join is not kept by delta"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,42 @@ def test_a_star_leaves_out_what_it_is_told_to() -> None:
     assert [name for name, _ in view.columns] == ["id", "customer", "amount"]
 
 
+@pytest.mark.parametrize(
+    ("query", "means"),
+    [
+        ("TABLE customers", "SELECT * FROM customers"),
+        (
+            "(table customers) UNION TABLE `customers`",
+            "SELECT * FROM customers UNION SELECT * FROM customers",
+        ),
+        ("SELECT id FROM (TABLE customers) c", "SELECT id FROM (SELECT * FROM customers) c"),
+        (
+            "WITH c AS (TABLE customers) TABLE c",
+            "WITH c AS (SELECT * FROM customers) SELECT * FROM c",
+        ),
+        (
+            "SELECT id FROM orders WHERE EXISTS (TABLE customers)",
+            "SELECT id FROM orders WHERE EXISTS (SELECT * FROM customers)",
+        ),
+    ],
+)
+def test_a_table_named_for_a_query_is_all_of_its_rows(query: str, means: str) -> None:
+    assert read(query).tables == read(means).tables
+    assert shape(query) == shape(means)
+
+
+def test_tables_named_for_queries_are_read_although_the_rest_is_not_kept_by_delta() -> None:
+    for query in ("TABLE customers UNION ALL VALUES (1)", "VALUES (1) UNION ALL TABLE customers"):
+        assert read(query).tables == ("customers",)
+
+
+def test_a_column_may_be_called_table() -> None:
+    query = (
+        "SELECT (`table`) table, count(table) AS n FROM (SELECT id AS table FROM orders) GROUP BY 1"
+    )
+    assert [name for name, _ in read(query).columns] == ["table", "n"]
+
+
 def test_using_gives_one_column_for_two_and_puts_it_first() -> None:
     view = read("SELECT * FROM (SELECT name, id FROM customers) JOIN orders USING (id)")
     assert [name for name, _ in view.columns] == [

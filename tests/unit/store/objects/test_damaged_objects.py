@@ -246,6 +246,24 @@ def test_foreign_things_in_a_folder_do_no_harm_and_are_left_alone(
         assert {place / ".DS_Store", place / "main (copy).json"} <= named
 
 
+@pytest.mark.parametrize("kind", ["old record", "checkpoint", "index", "branch", "lake"])
+def test_json_of_others_does_no_harm_beside_objects_with_names_of_another_form(
+    template: Path, tmp_path: Path, kind: str
+) -> None:
+    uri = Path(copy_lake(template, tmp_path / "lake"))
+    foreign = (uri / "_tidelock" / OBJECTS[kind]).parent / "notes.json"
+    foreign.parent.mkdir(parents=True, exist_ok=True)
+    foreign.write_text('{"what": "notes of somebody"}')
+    with tidelock.open(uri) as lake:
+        for use in uses(lake).values():
+            use()
+        assert [(uri / one.key, one.what) for one in lake.verify().findings] == [
+            (foreign, "foreign")
+        ]
+        assert not lake.repair().damaged
+    assert foreign.exists()
+
+
 def test_a_folder_in_the_place_of_an_object_is_said_so(template: Path, tmp_path: Path) -> None:
     for number, kind in enumerate(("index", "lease", "collection", "operation", "tag")):
         uri = Path(copy_lake(template, tmp_path / str(number)))

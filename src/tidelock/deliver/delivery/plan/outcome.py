@@ -12,6 +12,7 @@ from tidelock.deliver.destinations.partitions import WHOLE
 from tidelock.deliver.reports import Action
 from tidelock.errors import DestinationFailed
 from tidelock.model.sinks import NOBODY, Chunk, DeliveryPlan, Lag, SinkState, Trouble
+from tidelock.model.time.durations import show_moment
 from tidelock.model.time.retries import ASKED_SECONDS_MAX, WAIT_SECONDS_MAX, wait_seconds
 from tidelock.store.log.clock import TOLERANCE
 
@@ -109,8 +110,7 @@ def action_of(
     moved = moved or bool(accounts.keys() - waits.keys())
     for path, trouble in waits.items():
         which = "it" if path == WHOLE else f"partition {path}"
-        at = f"{trouble.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        reason = f"{which} is tried again at {at}: {trouble.reason}"
+        reason = f"{which} is tried again at {show_moment(trouble.retry_at)}: {trouble.reason}"
         return ("delivered" if moved else "waiting"), reason
     return ("delivered" if moved else "idle"), refused
 

@@ -39,6 +39,7 @@ from tidelock.deliver.destinations.protocol import (
 from tidelock.deliver.reports import ManifestReport
 from tidelock.errors import SinkStopped
 from tidelock.model.sinks import NOBODY, Chunk, DeliveryPlan, SinkDefinition, SinkState, Standing
+from tidelock.model.time.durations import show_moment
 from tidelock.store.rows.batch_stream import BatchStream
 from tidelock.store.secrets import resolve
 
@@ -180,7 +181,7 @@ class FileSink(Sink):
         if not is_left_by(manifest.left_by, plan):
             raise self.inventory.failed(
                 f"{to} holds files that this lake did not deliver: plan {manifest.plan}, of "
-                f"{manifest.written:%Y-%m-%d %H:%M:%S} UTC. The lake was put back to an earlier "
+                f"{show_moment(manifest.written)}. The lake was put back to an earlier "
                 "state, or is a copy of the one that delivered. Nothing was written. To replace "
                 f"everything by what this lake has, run `tidelock sink replay {name} --lose-rows`; "
                 "to leave it, drop the sink and create one with another address"

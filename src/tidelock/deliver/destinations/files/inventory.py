@@ -14,6 +14,7 @@ from tidelock.deliver.destinations.files.folder import FileFolder, ManifestCopy
 from tidelock.deliver.destinations.files.manifests import Manifest, ManifestEntry, order_of
 from tidelock.errors import Advice, CorruptObject, DestinationFailed, ObjectExists, SinkStopped
 from tidelock.model.sinks import NOBODY, SinkDefinition, SinkState, Standing
+from tidelock.model.time.durations import show_moment
 
 _ANEW = "write the manifest anew from the names of the files that are there."
 
@@ -106,7 +107,7 @@ class Inventory:
             sentences.append(
                 f"{self.definition.to} was last written by another lake, or by this one before it "
                 f"was put back: plan {copy.manifest.plan}, of "
-                f"{copy.manifest.written:%Y-%m-%d %H:%M:%S} UTC."
+                f"{show_moment(copy.manifest.written)}."
             )
         there = {file.named.key: file.size_bytes for file in self.folder.files()}
         for entry in listed:
