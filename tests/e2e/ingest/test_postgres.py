@@ -301,4 +301,8 @@ def test_a_dropped_source_leaves_nothing_in_the_database_and_its_tables_in_the_l
     assert server.rows("SELECT 1 FROM pg_replication_slots") == []
     assert server.rows("SELECT 1 FROM pg_publication") == []
     assert lake.table("shop_orders").count() == 1
-    follow(lake, server, tables=["public.orders"])
+    with pytest.raises(SourceStopped, match="shop_orders has some"):
+        follow(lake, server, tables=["public.orders"])
+    lake.run(lambda tx: tx.delete("shop_orders", "true"))
+    assert lake.ingest("shop").action == "idle"
+    assert [row["id"] for row in rows(lake, "shop_orders")] == [10]

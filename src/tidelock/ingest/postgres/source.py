@@ -138,6 +138,7 @@ class PostgresSource(Source):
                 self._check(desk, connection, server, known)
                 return
             tables = find_tables(connection, self.settings.tables)
+            self._refuse_filled(desk, tables)
             self._publish(connection, tables)
             self._drop_leftover(connection)
         snapshot = self._snapshot(desk, self.settings.slot, temporary=False)
@@ -169,6 +170,21 @@ class PostgresSource(Source):
 
     def _snapshot(self, desk: Desk, slot: str, *, temporary: bool) -> Snapshot:
         return Snapshot(self.settings, self.name, slot, temporary=temporary, stopped=desk.stopped)
+
+    def _refuse_filled(self, desk: Desk, tables: Sequence[PgTable]) -> None:
+        """SourceStopped if rows are where the first load goes: nobody knows which of them stay."""
+        known = desk.ledger.head.tables
+        called = [desk.tables[table.shown] for table in tables]
+        filled = [name for name in called if known[name].rows]
+        if filled:
+            raise SourceStopped(
+                f"Source {self.name!r}: the first load goes into tables without rows, and "
+                f"{', '.join(filled)} {'has' if len(filled) == 1 else 'have'} some. Remove them "
+                "first, or let the source feed tables of other names with into=.",
+                source=self.name,
+                reason="filled",
+                tables=filled,
+            )
 
     def _drop_leftover(self, connection: psycopg.Connection[Any]) -> None:
         """Remove a slot that was made, and then nobody remembered it."""
