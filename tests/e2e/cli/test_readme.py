@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```python\n((?:(?!```).)*)```\n```text\n(.*?)```", re.DOTALL)
 
 
 DOCUMENTS = [

@@ -22,7 +22,7 @@ EXAMPLE = """
 tidelock load orders orders.csv --mode upsert
 cat orders.jsonl | tidelock load orders --format jsonl
 tidelock load customers customers.csv --create --key id
-tidelock load events 'landing/*.json' --only-new --on-bad-row quarantine
+tidelock load events 'landing/*.json' --create --only-new --on-bad-row quarantine
 """
 
 
