@@ -211,8 +211,8 @@ class SourceReader:
             raise SourceStopped(
                 f"Source {self._definition.name!r}: rows were updated that the lake does not have, "
                 f"such as {error.keys.slice(0, 3).to_pylist()}, and not all of their values were "
-                "sent. Somebody removed them here. Load the table anew with `tidelock source "
-                f"resnapshot {self._definition.name}`.",
+                "sent. Somebody removed them here. Drop the source, remove the rows of its tables, "
+                "and make it again: it loads them anew.",
                 source=self._definition.name,
                 reason="unknown rows",
             ) from error

@@ -206,3 +206,16 @@ def unput(changes: TableChanges, puts: Places) -> TableChanges:
         remove_parts=np.concatenate([changes.remove_parts, changes.put_parts[puts]]),
     )
     return chosen(both, kept, np.ones(both.removes.num_rows, np.bool_), changes.emptied)
+
+
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with all columns; those that were not given are NULL."""
+    if rows.column_names == schema.names:
+        return rows
+    columns = [
+        rows.column(field.name)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

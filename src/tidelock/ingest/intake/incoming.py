@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelock.errors import InvalidOption
-from tidelock.ingest.intake.changes import Collected, TableChanges
+from tidelock.ingest.intake.changes import Collected, TableChanges, with_all_columns
 from tidelock.ingest.intake.net import Unknown
 from tidelock.ingest.intake.spool import Spool
 from tidelock.model.schema.alterations import AddColumn
@@ -83,7 +83,7 @@ class Incoming:
         """Rows that come, or take the place of those that have their key. They leave again when
         their part of the transaction is undone."""
         name, schema = self.table(table)
-        puts = _whole(_as_table(rows, schema.arrow), schema.arrow)
+        puts = with_all_columns(_as_table(rows, schema.arrow), schema.arrow)
         parts = np.full(puts.num_rows, part, np.uint32)
         self.add(name, TableChanges(puts, removes_of(schema), _none(np.int64), parts, _none()))
 
@@ -91,7 +91,7 @@ class Incoming:
         """Rows that leave: their keys, or all of their values in a table without a key."""
         name, schema = self.table(table)
         told = removes_of(schema).schema
-        removes = _whole(_as_table(rows, told), told)
+        removes = with_all_columns(_as_table(rows, told), told)
         after = np.zeros(removes.num_rows, np.int64)
         parts = np.zeros(removes.num_rows, np.uint32)
         nothing = schema.arrow.empty_table()
@@ -226,16 +226,3 @@ def _as_table(rows: Any, schema: pa.Schema) -> pa.Table:
 
 def _none(kind: Any = np.uint32) -> Any:
     return np.zeros(0, kind)
-
-
-def _whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns; those that were not given are NULL."""
-    if rows.column_names == schema.names:
-        return rows
-    columns = [
-        rows.column(field.name)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)

@@ -19,7 +19,14 @@ import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
-from tidelock.ingest.intake.changes import Mask, Parts, Places, TableChanges, without_parts
+from tidelock.ingest.intake.changes import (
+    Mask,
+    Parts,
+    Places,
+    TableChanges,
+    with_all_columns,
+    without_parts,
+)
 from tidelock.ingest.intake.net import Events, Unknown, codes_of, fill_carried
 from tidelock.ingest.intake.removes import Removes
 from tidelock.model.schema.alterations import Alteration
@@ -69,6 +76,8 @@ class Spool:
         self._columns = list(staged.schema.names)
         self._fragments: list[FragmentMetadata] = []
         self._parts = _Runs()
+        self._earlier: list[Removes] = []
+        """What was removed before columns came, from a table without a key."""
         self._removes = Removes(self._files, staged.schema.arrow)
         self._emptied: list[tuple[int, int]] = []
         self.rows = 0
@@ -95,6 +104,10 @@ class Spool:
         staged = self._holder.stage(self._table)
         self._base = staged.current()
         self._columns = list(staged.schema.names)
+        if not self._key and self._removes:
+            # Those that are told by all of their values have one value more from here on.
+            self._earlier.append(self._removes)
+            self._removes = Removes(self._files, staged.schema.arrow)
 
     def drop(self) -> None:
         """Give it up: nobody refers to what was written."""
@@ -115,7 +128,10 @@ class Spool:
     def removed(self, undone: set[int]) -> Iterator[pa.Table]:
         """All values of the rows that leave a table without a key, some at a time."""
         begin, _ = self._begin(undone)
-        yield from self._removes.rows(begin, as_parts(undone))
+        schema = pa.schema([self._base.schema.field(name) for name in self._columns])
+        for removes in (*self._earlier, self._removes):
+            for rows in removes.rows(begin, as_parts(undone)):
+                yield with_all_columns(rows, schema)
 
     def _begin(self, undone: set[int]) -> tuple[int, bool]:
         """How many puts came before all rows were removed at once, and whether they ever were."""

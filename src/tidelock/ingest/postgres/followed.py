@@ -173,8 +173,8 @@ class Followed:
         elif known.type != mapped.type:
             raise SourceStopped(
                 f"Table {entry.shown}: its column {mapped.name!r} is {mapped.column.type_name} "
-                f"now, which is {mapped.lake_type} here, and the lake has another type. Load it "
-                f"anew with `tidelock source resnapshot`.",
+                f"now, which is {mapped.lake_type} here, and the lake has another type. It "
+                "follows again in a source of its own, into a table of another name.",
                 reason="retyped",
             )
         return schema
@@ -194,7 +194,8 @@ class Followed:
         ):
             raise SourceStopped(
                 f"Table {entry.shown}: what identifies its rows is another than before: it was "
-                f"({', '.join(schema.key)}). Load it anew with `tidelock source resnapshot`.",
+                f"({', '.join(schema.key)}). It follows again in a source of "
+                "its own, into a table of another name.",
                 reason="key",
             )
 

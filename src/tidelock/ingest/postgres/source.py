@@ -323,8 +323,8 @@ class PostgresSource(Source):
             )
         if why:
             raise SourceStopped(
-                f"Source {self.name!r}: {why}. Load its tables anew with "
-                f"`tidelock source resnapshot {self.name}`.",
+                f"Source {self.name!r}: {why}. Drop the source, remove the rows of its tables, and "
+                "make it again: it loads them anew.",
                 source=self.name,
                 reason=reason,
             )
